@@ -4,10 +4,10 @@
 # To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a CPU with two cores; about half an hour at the scale small, ten minutes at tiny. A command
-# makes a table as the paper prints it: every row's run, then our value with its interval beside the
-# printed one. With small models a value says nothing about the paper's number; what is tested here
-# is the way. `--scale=paper` takes the paper's models and data, and says for each value whether the
-# printed one lies in our interval.
+# makes a table as the paper prints it: every row's run, then our value with its interval, and the
+# name of the model that answered. With small models a value says nothing about the paper's number;
+# what is tested here is the way. `--scale=paper` takes the paper's models and data, puts the
+# printed value beside ours, and says whether it lies in our interval.
 
 # %%
 # Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
@@ -47,10 +47,10 @@ command = ["reproduce", "dtr/table2", f"--scale={SCALE}", f"--only={PART}"]
 exit_code = reproduce.main([*command, "--workdir=runs/colab/reproduce"])
 
 # %% [markdown]
-# ## Claims and verdicts
+# ## Claims
 #
-# From the tables that were made, the papers' claims get a verdict. At the scales tiny and small it
-# is about the small models only.
+# From the tables that were made, the papers' claims get a verdict at paper scale. Results of small
+# models say "same direction", "opposite" or "open", which is about these models only.
 
 # %%
 from pathlib import Path

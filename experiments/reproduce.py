@@ -6,8 +6,8 @@
 Executes every run of a table and all that these need (trainings, labels, rewards), each in a
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
 an interruption. The table is written to ``WORKDIR/SCALE/ID.html``, ``.md``, ``.json``, ``.csv`` and
-``.tex``: our value with its interval, the printed value, and at paper scale whether they agree. A
-figure is written as SVG files, with its numbers as ``.json``.
+``.tex``: our value with its interval, and beside the paper's models the printed value, and whether
+they agree. A figure is written as SVG files, with its numbers as ``.json``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
@@ -37,7 +37,7 @@ checks "paper".
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
 
-``--claims=docs/claims.md`` writes the page of the papers' claims with our verdicts, from all tables
+``--claims=docs/claims.md`` writes the page of the papers' claims with our results, from all tables
 and figures that were made in ``--workdir``; ``--pages=docs/results`` writes a page for each paper
 with these tables, and copies their records to ``docs/results/SCALE``. Tables that have a record
 there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all
@@ -48,7 +48,6 @@ Exit code 0: done; 1: some questions failed, and the same command tries them aga
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import difflib
 import functools
@@ -295,7 +294,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         write_text(result_file(Path(values.workdir), scale, name, ending), content)
     for grid in page.grids(cells, printed):
         console.print(grid.terminal())
-    print(page.summary(cells))
+    print(page.summary(cells, printed))
     print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md, .json, .csv, .tex")
     return errors
 
@@ -352,16 +351,9 @@ def _record(name: str, values: Any, parts: list[Part]) -> dict[str, Any]:
 def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
     """Names of the language models of runs, and the numbers of questions of these runs."""
     models, questions = set[str](), set[int]()
-    for one in results:
-        for job, directory in one.directories.items():
-            if not directory.is_dir():
-                continue
-            with contextlib.suppress(InputError):  # not a run
-                run = one.run(job)
-                if not run.records:  # a training or a comparison of retrievers
-                    continue
-                models.add(name_of(run.config, "language_model"))
-                questions.add(len(run.records))
+    for run in (run for one in results for run in one.runs()):
+        models.add(name_of(run.config, "language_model"))
+        questions.add(len(run.records))
     return {"models": sorted(models - {"unnamed"}), "questions": sorted(questions)}
 
 

@@ -346,9 +346,9 @@ _NOTES = (
 _OTHERS_NOTES = (
     "The paper quotes the rows of other methods: Adaptive-RAG with T5-XXL, and IR-CoT, DRAGIN, "
     "SeaKR and FLARE in a setting that it calls 15-shot, without saying whether these are "
-    "demonstrations or passages. Here all of them answer with Llama-3.1-8B-Instruct over BM25 "
-    "without demonstrations, DRAGIN and SeaKR with the thresholds that were released for "
-    "Llama-2-7B-chat, and Adaptive-RAG's classifier is a T5-large.",
+    "demonstrations or passages. Here all of them answer without demonstrations, at paper scale "
+    "with Llama-3.1-8B-Instruct over BM25, DRAGIN and SeaKR with the thresholds that were released "
+    "for Llama-2-7B-chat, and Adaptive-RAG's classifier is a T5-large.",
     "REPLUG, printed as 3-shot, reads ten passages without demonstrations. Its retriever is SiDR "
     "instead of Contriever.",
 )

@@ -181,7 +181,8 @@ class QuestionOutcome(NamedTuple):
     """Outcome of a question: a value or an error, and its cost.
 
     ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
-    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run.
+    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run. ``stored``: the
+    hits on results that an earlier run had stored, whose computation ``seconds`` lacks.
     """
 
     id: Any
@@ -190,6 +191,7 @@ class QuestionOutcome(NamedTuple):
     cost: dict[str, int]
     seconds: float
     store_hits: int
+    stored: int
 
 
 class _LiveQuestion:
@@ -200,6 +202,7 @@ class _LiveQuestion:
         self.cost: Counter[str] = Counter()
         self.seconds = 0.0
         self.hits = 0
+        self.stored = 0
 
 
 class _Branches:
@@ -268,6 +271,7 @@ class Scheduler:
         self._operations: dict[tuple[str, str], Operation] = {}
         self._finished: list[QuestionOutcome] = []
         self._flight = RequestsInFlight()
+        self._computed: set[bytes] = set()  # keys of this scheduler's own results
 
     def run(
         self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
@@ -368,9 +372,8 @@ class Scheduler:
         branches, question = task.branches, task.question
         if branches is None:
             cost = dict(sorted(question.cost.items()))
-            self._finished.append(
-                QuestionOutcome(question.id, value, error, cost, question.seconds, question.hits)
-            )
+            spent = question.seconds, question.hits, question.stored
+            self._finished.append(QuestionOutcome(question.id, value, error, cost, *spent))
         elif error is not None:
             branches.failed = True
             self._ready.append((branches.parent, None, error))
@@ -387,6 +390,8 @@ class Scheduler:
         for key, (operation, pending) in fresh.items():
             if key in found:
                 self._answer(operation, pending, found[key], seconds=0.0, hit=True)
+                for task in pending.tasks:
+                    task.question.stored += key not in self._computed
             elif operation.submit is not None:
                 self._flight.start(key, operation, pending)
             else:
@@ -436,10 +441,15 @@ class Scheduler:
                     self._ready.append((task, None, failure))
             return
         seconds = (time.perf_counter() - started) / len(items)
-        self.store.put(operation.name, operation.identity, encoded)
-        self.on_batch(operation.name, len(items))
+        self._put(operation, encoded)
         for key, pending in items:
             self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
+
+    def _put(self, operation: Operation, encoded: dict[bytes, bytes]) -> None:
+        """Stores computed results."""
+        self.store.put(operation.name, operation.identity, encoded)
+        self._computed.update(encoded)
+        self.on_batch(operation.name, len(encoded))
 
     def _land(self, landed: list[Completed]) -> None:
         """Stores and delivers returned requests of engines that batch by themselves."""
@@ -456,8 +466,7 @@ class Scheduler:
         kept = [one for one in landed if one.key in encoded]
         for operation in {one.operation for one in kept}:
             mine = {one.key: encoded[one.key] for one in kept if one.operation is operation}
-            self.store.put(operation.name, operation.identity, mine)
-            self.on_batch(operation.name, len(mine))
+            self._put(operation, mine)
         for one in kept:
             self._answer(
                 one.operation, one.pending, encoded[one.key], seconds=one.seconds, hit=False

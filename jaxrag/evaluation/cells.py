@@ -58,6 +58,7 @@ class Cell(NamedTuple):
       ours: None if it was not measured.
       doubt: why the printed value is not certain.
       comparable: whether ours was measured in the paper's setting.
+      model, retriever: names of what the row ran with; "" if not known.
     """
 
     row: int
@@ -68,6 +69,8 @@ class Cell(NamedTuple):
     ours: Measured | None
     doubt: str
     comparable: bool
+    model: str = ""
+    retriever: str = ""
 
     @property
     def interval(self) -> Interval | None:

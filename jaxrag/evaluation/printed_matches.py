@@ -1,7 +1,7 @@
-"""The printed rows that a run stands beside: the same method and data set, and what differs.
+"""The printed rows that a run stands beside: the same method, model and data set, and what differs.
 
-Compared are generator, retriever, judge, kind of reranker, passages, threshold, progress of R3's
-training, and whether the questions are training questions. Prompts and other settings are not.
+Compared are retriever, judge, kind of reranker, passages, threshold, progress of R3's training, and
+whether the questions are training questions. Prompts and other settings are not.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PrintedMatch(NamedTuple):
     Attributes:
       table, row: where it is printed.
       dataset: its data set.
-      differs: settings that differ, such as "generator Qwen2.5-7B-Instruct (ours: SmolLM2)".
+      differs: settings that differ, such as "3 passages (ours: 1)".
     """
 
     table: PrintedTable
@@ -72,7 +72,7 @@ class PrintedMatch(NamedTuple):
 
 
 def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
-    """The nearest row of each table that prints a run's method on its data set.
+    """The nearest row of each table that prints a run's method and generator on its data set.
 
     Args:
       config: the ``config`` of a run's config.json.
@@ -81,6 +81,7 @@ def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
       Of each table the row that differs in the fewest settings, the first printed of several.
     """
     dataset, name, found = name_of(config, "dataset"), _method(config), []
+    generator = name_of(config, "language_model")
     for table in printed_tables().values():
         rows = [
             PrintedMatch(table, row, dataset, tuple(_differences(row, config)))
@@ -88,6 +89,7 @@ def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
             if dataset in row.datasets
             and any(table.metric_of(metric, dataset) for metric in row.values[dataset])
             and name in _names(row, dataset)
+            and (not row.generator or same_model(row.generator, generator))
         ]
         if rows:
             found.append(min(rows, key=lambda match: len(match.differs)))
@@ -149,16 +151,12 @@ def _differences(row: PrintedRow, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _models(row: PrintedRow, config: Mapping[str, Any]) -> dict[str, str]:
-    """Names of a run's models by the part that they play, as far as the row names them."""
-    generator = name_of(config, "language_model")
-    found = {
-        "generator": generator,
-        "retriever": name_of(config, "retriever") if config.get("retriever") else "",
-    }
+    """Names of a run's other models by the part that they play, as far as the row names them."""
+    found = {"retriever": name_of(config, "retriever") if config.get("retriever") else ""}
     if "judge" in row.other:
         helpers = config.get("helpers", {}).items()
         judges = (name_of({"judge": one}, "judge") for field, one in helpers if "judge" in field)
-        found["judge"] = next(judges, generator)
+        found["judge"] = next(judges, name_of(config, "language_model"))
     if "progress_percent" in row.other:  # compared by itself
         found["retriever"] = _SHARE.sub(f"{TRAINED},", found["retriever"])
     return found

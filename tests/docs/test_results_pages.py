@@ -1,6 +1,7 @@
 """The page of claims and the pages of reproduced tables are those of the records beside them."""
 
 import json
+import re
 from pathlib import Path
 
 from configs.papers import ALL
@@ -30,6 +31,22 @@ def test_the_pages_are_written_from_the_records(tmp_path: Path) -> None:
     assert pages
     for page in pages:
         assert page.read_text() == (DOCS / "results" / page.name).read_text()
+
+
+def test_rows_of_small_models_name_these_and_have_no_printed_values() -> None:
+    for path in (DOCS / "results").glob("reproduced_*.md"):
+        rows = re.findall(r"^\| .*\d\.\d.*", path.read_text(), re.MULTILINE)
+        assert rows
+        for row in rows:
+            assert "SmolLM2-135M-Instruct" in row and "printed" not in row
+            assert not re.search(r"\dB\b|gpt-|Qwen|Llama|Gemma|Mistral|Phi-", row)
+
+
+def test_claims_of_small_models_have_no_verdict() -> None:
+    first, *lines = (DOCS / "claims.md").read_text().splitlines()
+    assert "no verdict on this page is at the papers' scale" in first
+    words = re.compile("replicated|contradicted|undecided")
+    assert not any(words.search(line) for line in lines if line.startswith("| "))
 
 
 def test_a_claim_without_any_difference_says_so() -> None:

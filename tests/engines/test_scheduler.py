@@ -93,6 +93,9 @@ def test_a_stored_result_makes_no_call_and_costs_the_same():
     for i in range(10):
         assert again[i].value == first[i].value and again[i].cost == first[i].cost
         assert again[i].store_hits == 2 and again[i].seconds == 0
+    # 1's second request is 2's first one: a hit, but not on a result of an earlier run
+    assert first[1].store_hits == 1 and {one.stored for one in first.values()} == {0}
+    assert [again[i].stored for i in range(10)] == [2] * 10
 
 
 def test_batches_are_cut_and_sorted_by_size():

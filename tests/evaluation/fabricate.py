@@ -35,19 +35,28 @@ def question(i: int) -> dict[str, Any]:
     }
 
 
-def run(path: Path, method: str, *, n: int = 200, dataset: str = "factbook", seed: int = 0) -> Path:
+def run(
+    path: Path,
+    method: str,
+    *,
+    n: int = 200,
+    dataset: str = "factbook",
+    seed: int = 0,
+    model: str = str(MODEL["name"]),
+) -> Path:
     """A finished run of ``no_retrieval``, ``standard_rag``, ``dpr_ais``, ``pairs`` or ``dtr``."""
     difficulty = np.random.default_rng(99).random(n)  # shared by all methods, so runs are paired
     rng = np.random.default_rng(seed)
     config = {
         "method": {"name": method, "threshold": 0.3},
         "dataset": {"name": dataset, "identity": "sha256:4567", "questions": n},
-        "language_model": MODEL,
+        "language_model": MODEL | {"name": model},
         "retriever": {"name": "all-MiniLM-L6-v2", "index": "scann", "passages": 12_345},
     }
     records = [_record(i, method, float(difficulty[i]), rng) for i in range(n)]
+    spent = {"store_hits": 1, "stored": 0}  # hits on results of the run itself
     times = [
-        {"question_id": r["question_id"], "seconds": float(rng.gamma(2, 0.4)), "store_hits": 1}
+        {"question_id": r["question_id"], "seconds": float(rng.gamma(2, 0.4)), **spent}
         for r in records
     ]
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:

@@ -97,6 +97,27 @@ def test_columns_follow_the_records() -> None:
     assert metrics.totals(columns)["prompt_tokens"] == 210
 
 
+@pytest.mark.parametrize(
+    ("timing", "known"),
+    [
+        ({"store_hits": 2, "stored": 0}, True),  # the run's own results
+        ({"store_hits": 2, "stored": 1}, False),
+        ({"store_hits": 1}, False),  # an older record does not tell whose
+        ({"store_hits": 0}, True),
+    ],
+)
+def test_seconds_are_unknown_where_an_earlier_run_had_stored_results(
+    timing: dict[str, float], known: bool
+) -> None:
+    records = [record(), record(question_id="2")]
+    times = {"1": {"seconds": 2.0, "store_hits": 0}, "2": {"seconds": 1.0, **timing}}
+    columns = metrics.score(records, times)
+    assert np.isnan(columns["seconds"]).tolist() == [not known] * 2
+    assert columns["store_hits"][1] == timing["store_hits"]
+    total = metrics.totals(columns)["seconds"]
+    assert total == 3 if known else math.isnan(total)
+
+
 def test_no_records() -> None:
     assert all(len(values) == 0 for values in metrics.score([]).values())
 

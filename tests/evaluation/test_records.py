@@ -1,5 +1,6 @@
 """Run directories: resume, refusal, torn lines, locks and full disks."""
 
+import csv
 import hashlib
 import json
 import multiprocessing
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory, differences, read_passages, read_run
+from jaxrag.evaluation.report.page import write_report
 from jaxrag.types import InputError, Passage
 
 CONFIG = {"method": {"name": "dtr", "threshold": 0.005}, "dataset": {"name": "factbook"}}
@@ -77,6 +79,20 @@ def test_a_run_is_written_and_read_back(tmp_path: Path) -> None:
     metrics = json.loads((tmp_path / "a/b/metrics.json").read_text())
     answers = (tmp_path / "a/b/answers.jsonl").read_bytes()
     assert metrics == found | {"answers_sha256": hashlib.sha256(answers).hexdigest()}
+
+
+def test_seconds_that_are_not_known_are_null(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.append([line("q00"), line("q01")], [timing("q00"), timing("q01") | {"stored": 1}])
+        run.finish(["q00", "q01"])
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["means"]["seconds"] is None and found["totals"]["seconds"] is None
+    write_report([tmp_path], tmp_path / "report.html")
+    (shown,) = csv.DictReader((tmp_path / "report.csv").read_text("utf-8").splitlines())
+    assert shown["seconds"] == "" and shown["LLM calls"] == "1"
+    head, _, body = (tmp_path / "report.md").read_text("utf-8").split("\n")[2:5]
+    cells = dict(zip(head.split(" | "), body.split(" | "), strict=True))
+    assert cells["seconds"] == "–" and cells["LLM calls"] == "1.00"
 
 
 def test_resumed_in_any_order_is_byte_identical(tmp_path: Path) -> None:

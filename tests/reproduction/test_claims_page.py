@@ -41,7 +41,7 @@ def test_one_comparison_is_whole_in_its_row(tmp_path: Path) -> None:
     text = page(tmp_path, "undecided", compared(-3, -7, 1, "undecided", needed=3338))
     # the paper prints 36.81 - 36.61
     assert (
-        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | **undecided**: "
+        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | **open**: "
         "-3.00 [-7.00, +1.00], n = 100; 3,338 questions would decide | m, 2026-11-25 |" in text
     )
     assert "each comparison\n" not in text
@@ -59,17 +59,16 @@ def test_several_comparisons_have_a_range_and_a_line_each(tmp_path: Path) -> Non
         compared(0, 0, 0, "not measured", ours=None),
     )
     assert (
-        "**contradicted**: -3.00 to +8.25; 1 replicated, 1 contradicted, 2 undecided, 1 not "
-        "measured; 1,368 questions would decide; not paired | m, 2026-11-25 |" in text
+        "**opposite**: -3.00 to +8.25; 1 same direction, 1 opposite, 2 open, 1 not measured; 1,368 "
+        "questions would decide; not paired | m, 2026-11-25 |" in text
     )
     lines = text.partition("### PAIRS, scale small: each comparison\n")[2].splitlines()
     assert lines[3:8] == [
-        "| 1 | nq, against A | +1.50 | +8.25 [+3.50, +12.75] | 100 | replicated |  |",
-        "| 1 | nq, against A |  | -3.00 [-5.00, -1.00] | 100 | contradicted |  |",
-        "| 1 | webq, against A | +1.50 | +0.00 [+0.00, +0.00] | 100 | undecided; "
+        "| 1 | nq, against A | +1.50 | +8.25 [+3.50, +12.75] | 100 | same direction |  |",
+        "| 1 | nq, against A |  | -3.00 [-5.00, -1.00] | 100 | opposite |  |",
+        "| 1 | webq, against A | +1.50 | +0.00 [+0.00, +0.00] | 100 | open; "
         "all differences are 0 |  |",
-        "| 1 | nq, against A | +1.50 | +2.00 [-1.00, +4.00] | 100 | undecided; not paired "
-        "| 1,368 |",
+        "| 1 | nq, against A | +1.50 | +2.00 [-1.00, +4.00] | 100 | open; not paired | 1,368 |",
         "",
     ]
 
@@ -82,13 +81,17 @@ def test_what_was_measured_once_has_no_interval(tmp_path: Path) -> None:
         compared(64.46, 64.46, 64.46, "undecided", **once),
         compared(-67.5, -67.5, -67.5, "undecided", **once),
     )
-    assert "-67.50 to +64.46; 2 undecided; measured once, without an interval |" in text
-    assert "| +64.46 | 100 | undecided; measured once, without an interval |" in text
+    assert "-67.50 to +64.46; 2 open; measured once, without an interval |" in text
+    assert "| +64.46 | 100 | open; measured once, without an interval |" in text
 
 
 def test_a_scale_without_a_result_of_a_claim(tmp_path: Path) -> None:
-    page(tmp_path, "replicated", compared(2, 1, 3, "replicated"))
+    small = page(tmp_path, "replicated", compared(2, 1, 3, "replicated"))
     text = page(tmp_path, "replicated", compared(2, 1, 3, "replicated"), scale="paper")
+    # only what was measured at the papers' scale is a verdict; the first line says if there is none
+    result = "+2.00 [+1.00, +3.00], n = 100 | m, 2026-11-25 |"
+    assert "no verdict" in small.splitlines()[0] and "no verdict" not in text.splitlines()[0]
+    assert f"| **same direction**: {result} **replicated**: {result}\n" in text
     assert "| small | small: measured with | paper | paper: measured with |" in text
     # ERRR's Table 2 prints 0.4815 - 0.477, 0.48 - 0.451 and 0.369 - 0.344
     row = "+0.005 to +0.029; holds for 3 of 3 | not measured |  | not measured |  |"
@@ -108,6 +111,6 @@ def test_claims_about_figures_follow_those_about_tables(tmp_path: Path) -> None:
         "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | not measured |  |" in text
     )
     assert (
-        "| 2 | It is more. (section 5) | drawn, without numbers | **replicated**: "
+        "| 2 | It is more. (section 5) | drawn, without numbers | **same direction**: "
         "+30.00 [+20.00, +40.00], n = 10 | 2026-11-26 |" in text
     )

@@ -50,7 +50,7 @@ READING = (
     tables.NOTE,
     "An interval for a score that is 0 or 1 for every question is Wilson's. Questions that ended "
     "in an error are in no mean. Seconds are each question's share of the engines' working time; "
-    "results from the store take none.",
+    "they are not known (–) where the store held results of earlier runs.",
     "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
     "least one. IR: whether the first passage that the reader was given holds a gold answer, title "
     "and text compared as strings; undefined for closed questions. Trigger: share of questions "

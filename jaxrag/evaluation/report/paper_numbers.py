@@ -19,13 +19,14 @@ from jaxrag.evaluation.summary import Row
 from jaxrag.text.printable import html_text
 
 NOTE = (
-    "Of every printed table with a run's method and data set, the row whose settings are nearest "
-    "stands beside the run. Compared are generator, retriever, judge, kind of reranker, number of "
-    "passages, threshold, and training or test questions; prompts, all other settings and what a "
-    "retriever was trained on are not. Where a setting or the number of questions differs, the "
-    "printed value is not a target. A cell: our value [95 % interval], the printed one, ours minus "
-    "it; (?) marks printed values that are not certain. An average weights data sets equally; it "
-    "stands where the report has all data sets of the row, a difference where it has both rows."
+    "Of every printed table with a run's method, generator and data set, the row whose settings "
+    "are nearest stands beside the run; runs of other models stand beside none. Compared are "
+    "retriever, judge, kind of reranker, number of passages, threshold, and training or test "
+    "questions; prompts, all other settings and what a retriever was trained on are not. Where a "
+    "setting or the number of questions differs, the printed value is not a target. A cell: our "
+    "value [95 % interval], the printed one, ours minus it; (?) marks printed values that are not "
+    "certain. An average weights data sets equally; it stands where the report has all data sets "
+    "of the row, a difference where it has both rows."
 )
 
 MEANINGS: Mapping[str, str] = {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -106,26 +104,16 @@ def policies(table: Mapping[str, Any]) -> Grid:
 
 
 def lambdas(table: Mapping[str, Any]) -> Grid:
-    """The learner under each penalty, beside the paper's numbers for this data set, if any."""
-    paper, rows = printed(table["dataset"]), []
+    """The learner under each penalty."""
+    rows = []
     for row in table["results"]:
         if row["penalty"] is None or not row["seeds"]:
             continue
         cells = [f"{row['penalty']:g}", _percent(row, "correct"), _plain(row, "k", 1),
                  _plain(row, "reward", 3), _against(row)]  # fmt: skip
-        if paper:
-            values = [paper.get(row["penalty"], {}).get(n) for n in ("accuracy", "mean_k")]
-            cells += ["–" if value is None else f"{value:.1f}" for value in values]
         rows.append(tuple(cells))
     heads = (f"{table['table']}: lambda", "accuracy %", "mean K", "reward", "over best\nfixed K")
-    return Grid(heads + (("accuracy %\nprinted", "mean K\nprinted") if paper else ()), rows)
-
-
-def printed(dataset: str) -> dict[float, Mapping[str, Any]]:
-    """The rows of ARS-RAG's Table 3 by lambda; empty for other data sets than its own."""
-    file = resources.files("jaxrag.methods.ars.bandit").joinpath("paper_bandit.json")
-    content = json.loads(file.read_text("utf-8"))
-    return {row["penalty"]: row for row in content["rows"] if content["dataset"] == dataset}
+    return Grid(heads, rows)
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -159,15 +147,9 @@ def _section(table: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> st
         figures.choices(table),
         figures.penalties(table),
     ]
-    note = ""
-    if lambdas(table).rows and printed(table["dataset"]):
-        note = (
-            '<p class="note">Printed: ARS-RAG, table 3, boolq, 400 test questions; its generator '
-            "is not stated, and the accuracy at 0.03 is missing.</p>"
-        )
     return (
         f"<section><h2>{html_text(table['table'])}</h2>"
-        f"{''.join(grid.html() for grid in tables_of(table))}{note}"
+        f"{''.join(grid.html() for grid in tables_of(table))}"
         f'<h3>Learning and choosing</h3><div class="figures">{"".join(drawn)}</div></section>'
     )
 

@@ -12,7 +12,6 @@ from jaxrag.methods.ars.bandit import figures
 from jaxrag.methods.ars.bandit.report import (
     lambdas,
     policies,
-    printed,
     write_bandit_report,
 )
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
@@ -107,14 +106,12 @@ def test_penalised_metrics_by_hand(table: RewardTable) -> None:
     assert dear["penalty"] == 0.04 and dear["std"] is None and dear["seeds"] == 1
 
 
-def test_paper_numbers_are_shown_for_the_paper_s_data_set_only(table: RewardTable) -> None:
+def test_penalties_have_no_printed_numbers(table: RewardTable) -> None:
+    """ARS-RAG's Table 3 (BoolQ, as here) does not say which model answered."""
     found = summarise(table, SCHEMES, LINES)
     grid = lambdas(found)
-    assert grid.headings[-2:] == ("accuracy %\nprinted", "mean K\nprinted")
     assert [row[0] for row in grid.rows] == ["0", "0.04"]
-    assert [row[-2:] for row in grid.rows] == [("88.2", "5.7"), ("87.3", "2.5")]
-    assert len(lambdas(found | {"dataset": "hotpotqa"}).headings) == len(grid.headings) - 2
-    assert printed("boolq")[0.03]["accuracy"] is None and not printed("nq")
+    assert not any("printed" in heading for heading in grid.headings)
     open_heads = policies(found).headings
     assert "F1 %" in open_heads and "EM %" not in open_heads  # EM says what accuracy says
 
