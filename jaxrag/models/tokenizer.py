@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from tokenizers import (
     trainers,
 )
 
+from jaxrag.models.checkpoint.files import read_config
 from jaxrag.models.checkpoint.gguf import metadata, open_gguf
 from jaxrag.types import InputError
 
@@ -97,12 +99,22 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
     names = ("tokenizer.json", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model")
     if not any((path / name).exists() for name in names):
         raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
-    from transformers import AutoTokenizer
-
     try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        return _from_directory(path)
     except Exception as error:  # tokenizers raises bare Exceptions for malformed files
+        # transformers validates config.json, too, of which only the model's type matters here
+        with contextlib.suppress(Exception):
+            return _from_directory(path, str(read_config(path).get("model_type")))
         raise InputError(f"The tokenizer in {path} cannot be read: {error}") from error
+
+
+def _from_directory(path: Path, kind: str = "") -> PreTrainedTokenizerFast:
+    from transformers import AutoConfig, AutoTokenizer
+
+    config = {"config": AutoConfig.for_model(kind)} if kind else {}
+    return AutoTokenizer.from_pretrained(
+        path, local_files_only=True, trust_remote_code=False, **config
+    )
 
 
 def tokenizer_fingerprint(path: Path) -> str:

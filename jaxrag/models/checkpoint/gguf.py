@@ -10,6 +10,7 @@ import functools
 import math
 import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,33 @@ def open_gguf(path: Path) -> gguf.GGUFReader:
     return _open(path, status.st_mtime_ns, status.st_size)
 
 
-@functools.lru_cache(maxsize=1)  # takes a second, for config, tensors and tokenizer each
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the parts of a split file
+
+
+def gguf_parts(path: Path) -> list[Path]:
+    """The files of a checkpoint: the file itself, or all parts of one that was split.
+
+    Raises:
+      InputError: ``path`` is not the first part, or a part is missing.
+    """
+    if not (name := _PART.search(path.name)):
+        return [path]
+    stem, count = path.name[: name.start()], int(name[2])
+    parts = [path.with_name(f"{stem}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
+    if parts[:1] != [path]:
+        raise InputError(f"{path} is a part of a split file: name its first part, {parts[0].name}.")
+    if missing := [part.name for part in parts if not part.exists()]:
+        raise InputError(
+            f"{path} is the first of {count} parts; beside it, {missing[0]} is missing."
+        )
+    return parts
+
+
+def _tensors(path: Path) -> list[gguf.ReaderTensor]:
+    return [tensor for part in gguf_parts(path) for tensor in open_gguf(part).tensors]
+
+
+@functools.lru_cache(maxsize=64)  # takes a second, for config, tensors and tokenizer each
 def _open(path: Path, modified: int, size: int) -> gguf.GGUFReader:
     del modified, size  # part of the cache's key only
     try:
@@ -112,7 +139,8 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         return values[name]
 
     heads, hidden = get("attention.head_count"), get("embedding_length")
-    names = {tensor.name for tensor in reader.tensors}
+    tensors = _tensors(path)
+    names = {tensor.name for tensor in tensors}
     tokens = reader.fields.get("tokenizer.ggml.tokens")
     config = {
         "model_type": arch,
@@ -127,7 +155,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         "max_position_embeddings": get("context_length"),
         "rms_norm_eps": _shortest(get("attention.layer_norm_rms_epsilon")),
         "rope_theta": _shortest(values.get(f"{arch}.rope.freq_base", 10000.0)),
-        "rope_scaling": _rope_scaling(path, reader, values, arch),
+        "rope_scaling": _rope_scaling(path, tensors, values, arch),
         "tie_word_embeddings": "output.weight" not in names,
         "attention_bias": "blk.0.attn_q.bias" in names,
     }
@@ -144,6 +172,10 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     for name in ("bos", "eos", "pad"):
         key = "padding" if name == "pad" else name
         config[f"{name}_token_id"] = values.get(f"tokenizer.ggml.{key}_token_id")
+    # the ends of a turn and of a message, beside that of a text
+    ends = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    if len(ends := sorted({end for end in ends if end is not None})) > 1:
+        config["eos_token_id"] = ends
     return config
 
 
@@ -168,11 +200,9 @@ def _shortest(value: float) -> float:
 
 
 def _rope_scaling(
-    path: Path, reader: gguf.GGUFReader, values: dict[str, Any], arch: str
+    path: Path, tensors: Sequence[gguf.ReaderTensor], values: dict[str, Any], arch: str
 ) -> dict[str, Any] | None:
-    factors = {
-        t.name: np.asarray(t.data, np.float64) for t in reader.tensors if t.name in _ROPE_TENSORS
-    }
+    factors = {t.name: np.asarray(t.data, np.float64) for t in tensors if t.name in _ROPE_TENSORS}
     if "rope_freqs.weight" in factors:
         return _llama3_scaling(path, factors["rope_freqs.weight"], values, arch)
     if factors:
@@ -234,7 +264,7 @@ def tensors_of_gguf(path: Path) -> dict[str, StoredTensor]:
     config = config_from_gguf(path)
     return {
         hf_name(tensor.name, config["model_type"], path): _stored(tensor, config, path)
-        for tensor in open_gguf(path).tensors
+        for tensor in _tensors(path)
         if tensor.name not in _ROPE_TENSORS
     }
 
