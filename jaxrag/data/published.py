@@ -176,7 +176,7 @@ def _source_of_file(path: Path, split: str, corpus: str) -> Source:
     start = _start(path)
     rows = [line.rstrip("\r").split("\t") for line in start.split("\n")[:100]]
     cells, pairs = rows[0], [row for row in rows if len(row) == 2]
-    if start[0] in "{[" and (len(cells) != 2 or re.match(r"\{\s*\"|\[\s*\{", start)):
+    if start[0] in "{[" and (len(cells) != 2 or re.match(r"\{\s*\"[^\"]*\"\s*:|\[\s*\{", start)):
         return _json(path, split, corpus, lines=start[0] == "{")
     if len(cells) < 3 and pairs and _are_answers([second for _, second in pairs], path, split):
         return Source("DPR's table", (path,), lambda: read_dpr_table(path, split=split))
@@ -256,11 +256,9 @@ def _are_answers(cells: Sequence[str], path: Path, split: str) -> bool:
     In a file without judgements beside it, their beginnings decide: TREC's queries need some.
     """
     plain = [cell.strip().strip('"').replace('""', '"').strip() for cell in cells]
-    lists = [bool(written_list(cell)) for cell in plain]
-    begun = [cell.startswith("[") for cell in plain]
-    return any(
-        2 * sum(some) > len(cells) for some in (lists, begun)[: 1 + (not _beside(path, split))]
-    )
+    lists = sum(bool(written_list(cell)) for cell in plain)
+    begun = 0 if _beside(path, split) else sum(cell.startswith("[") for cell in plain)
+    return 2 * max(lists, begun) > len(cells)
 
 
 def _beside(path: Path, split: str) -> list[Path]:

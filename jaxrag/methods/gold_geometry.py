@@ -158,11 +158,9 @@ def weights(
 
 def _embedded(records: RunRecords, index: Retriever) -> Iterator[list[_Embedded]]:
     """The questions with gold passages, with their vectors, some at a time."""
-    gold = [
-        (record, tuple(index.passages.rows_of(record.get("gold_passages", ())).values()))
-        for record in records.records
-    ]
-    known = [(record, rows) for record, rows in gold if rows]
+    judged = [record for record in records.records if record.get("gold_passages")]
+    gold = (tuple(index.passages.rows_of(one["gold_passages"]).values()) for one in judged)
+    known = [(record, rows) for record, rows in zip(judged, gold, strict=True) if rows]
     with progress(len(known), "embedding questions and pseudo-contexts") as advance:
         for start in range(0, len(known), _TOGETHER):
             some, rows = zip(*known[start : start + _TOGETHER], strict=True)

@@ -231,7 +231,7 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
 
 
 def test_answers_count_where_no_passage_is_marked() -> None:
-    asked = Question("q", "where", ("the Rome",))
+    asked = Question("q", "where", ("ROME",))
     found = [Passage("a", "", "Oslo"), Passage("b", "Rome", "x"), Passage("c", "", "in rome.")]
     assert comparison.answer_rank(asked, found) == 2
     assert comparison.answer_rank(asked, found[:1]) == math.inf

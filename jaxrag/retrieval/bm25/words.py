@@ -67,13 +67,14 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def _is_ours(text: str) -> bool:
     if text.isascii():
         return False
+    text = text.lower()  # which gives the Turkish I a mark
     return not unicodedata.is_normalized("NFC", text) or bool(_patterns()[0].search(text))
 
 
 def _separated(text: str) -> str:
     """The words of a text, with blanks between them."""
     words = []
-    for match in _patterns()[1].finditer(unicodedata.normalize("NFC", text)):
+    for match in _patterns()[1].finditer(unicodedata.normalize("NFC", text.lower())):
         if match[1]:
             characters = re.findall(rf"\w{of_categories('M')}*", match[1])
             words += [*characters, *map("".join, itertools.pairwise(characters))]
