@@ -162,7 +162,7 @@ NOTHING = [
 def lost(small: Run, tmp_path_factory: Any) -> Run:
     """A run over BM25, which finds nothing for its questions; accents do not count."""
     here = tmp_path_factory.mktemp("lost")
-    lines = {"queries": NOTHING, "corpus": [{"id": "p", "text": "the red house"}]}
+    lines = {"queries": NOTHING, "corpus": [{"id": "p", "text": "the blue house"}]}
     for name, rows in lines.items():
         (here / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     gold = [{"query_id": "nothing", "passage_ids": ["p", "q"]}]
