@@ -6,6 +6,12 @@ A record is a line of JSONL (`read_input`), an element of a JSON array
 
 from __future__ import annotations
 
+import ast
+import difflib
+import functools
+import json
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +81,18 @@ class InputLine(NamedTuple):
             if not item.strip():
                 raise self.error(field, f"item {position} is blank")
         return tuple(self._checked_unicode(field, item) for item in value)
+
+    def answers(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
+        """As `strings`, each once; a list that is written as one of the strings is refused."""
+        found = self.strings(field, optional=optional)
+        for position, item in enumerate(found, 1):
+            if written_list(item):
+                raise self.error(
+                    field,
+                    f"item {position} is {item[:60]!r}, a list written as a string: "
+                    "put the strings of that list in its place",
+                )
+        return tuple(dict.fromkeys(found))
 
     def items(self, field: str, *, optional: bool = False) -> list[Any]:
         """A field's list; only if optional may it be empty or missing."""
@@ -156,6 +174,53 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
         if not isinstance(fields, dict):
             raise InputError(f"{where}: {type_name(fields)}; an object in braces is needed")
         yield InputLine(path, number, fields)
+
+
+def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLine]:
+    """The records, which must not write the names of optional fields in several ways.
+
+    Raises:
+      InputError: a record lacks a field that others have, and has one with a similar name that
+        they have not, such as "answer" for "answers".
+    """
+    beside: dict[str, set[str]] = {}
+    doubtful: dict[str, tuple[InputLine, str]] = {}
+    for record in records:
+        for field in optional:
+            if field in record.fields:
+                beside.setdefault(field, set()).update(record.fields)
+            elif field not in doubtful and (name := _similar(field, tuple(record.fields))):
+                doubtful[field] = record, name
+            other, name = doubtful.get(field, (record, ""))
+            if name and name not in beside.get(field, (name,)):
+                raise other.error(name, f"is {field!r} on other {other.unit}s: give it that name")
+        yield record
+
+
+@functools.lru_cache(maxsize=1024)
+def _similar(field: str, names: tuple[str, ...]) -> str:
+    def alike(name: str) -> bool:
+        words = {word.rstrip("s") for word in re.split(r"[\W_]+", name.casefold())}
+        ratio = difflib.SequenceMatcher(None, field, name.casefold()).ratio()
+        return field.rstrip("s") in words or ratio >= 0.8
+
+    return next(filter(alike, names), "")
+
+
+def written_list(text: str) -> list[str] | None:
+    """The strings of a list that a text writes as Python or JSON do; None for any other text."""
+    if text.strip()[:1] not in ("[", "("):
+        return None
+    for read in (ast.literal_eval, json.loads):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a backslash before another letter
+                found = read(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(found, (list, tuple)) and all(isinstance(one, str) for one in found):
+            return list(found)
+    return None
 
 
 def type_name(value: Any) -> str:

@@ -72,14 +72,6 @@ def read_table(
             )
 
 
-def header_of(path: Path, *, separator: str = "\t") -> list[str]:
-    """The cells of a table's first line; [] for an empty file."""
-    with open_packed(path) as stream:
-        for cells in csv.reader(_decoded(path, stream), delimiter=separator):
-            return cells
-    return []
-
-
 def _header(path: Path, cells: list[str]) -> list[str]:
     twice = next((name for name in cells if cells.count(name) > 1), None)
     if twice is not None:

@@ -34,8 +34,8 @@ class Benchmark:
       split: "train", "dev", "test" or another split of the set; "" is the one that papers evaluate.
       corpus: what is searched: "" is the corpus that papers search, "contexts" the passages that
         the set brings; or the name of any built corpus, or the path of one (with a "/"). Gold
-        passages are those known for this corpus, or for the one that it is a part of, without those
-        that it lacks.
+        passages are those known for this corpus, or for the one that it is a part of; those that it
+        lacks count as not found.
       first: only the first questions of the split; 0 is all.
     """
 
@@ -81,8 +81,7 @@ class Benchmark:
             )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
-        found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
-        return _with_known_gold(found)
+        return read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
 
     def _open_corpus(self, published: type[BenchmarkBuilder], cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
@@ -102,26 +101,6 @@ class Benchmark:
         whole = (published.contexts_name(), *CORPORA)
         name = next((one for one in whole if f"{name}-".startswith(f"{one}-")), name)
         return "" if name == whole[0] else name, passages
-
-
-def _with_known_gold(dataset: Dataset) -> Dataset:
-    """The data set without gold and judged passages that its corpus lacks."""
-    judged = {one for ids in (*dataset.gold.values(), *dataset.grades.values()) for one in ids}
-    listed = sorted(judged)
-    has = dict(zip(listed, dataset.passages.has(listed), strict=True))
-    missing = len(has) - sum(has.values())
-    if not missing:
-        return dataset
-    _log.info("%s: %d of %d judged passages are not in the corpus", dataset.name, missing, len(has))
-    gold = {name: tuple(filter(has.get, ids)) for name, ids in dataset.gold.items()}
-    grades = {
-        name: {one: grade for one, grade in judged.items() if has[one]}
-        for name, judged in dataset.grades.items()
-    }
-    return dataset._replace(
-        gold={name: ids for name, ids in gold.items() if ids},
-        grades={name: judged for name, judged in grades.items() if judged},
-    )
 
 
 def named_set(name: str) -> type[BenchmarkBuilder]:

@@ -250,7 +250,7 @@ class _Survey:
         self._splits: dict[str, SplitFigures] = {}
         self._texts: dict[str, set[int]] = {}
         self.contexts: dict[int, int] = {}  # hash of the id -> hash of the content
-        self._conflicts = 0
+        self._conflicts, self._gold = 0, set[int]()
 
     def read(self, split: str, files: Mapping[str, Path], *, any_size: bool) -> None:
         """Reads a split."""
@@ -266,7 +266,7 @@ class _Survey:
                 )
             ids.add(key)
             texts.add(question_hash(question.text))
-            self._check_contexts(row, split, files)
+            self._read_contexts(row)
         figures.repeated = figures.questions - len(texts)
         if figures.questions != figures.published and not any_size:
             raise InputError(
@@ -276,16 +276,11 @@ class _Survey:
             )
         self._splits[split], self._texts[split] = figures, texts
 
-    def _check_contexts(self, row: SetRow, split: str, files: Mapping[str, Path]) -> None:
+    def _read_contexts(self, row: SetRow) -> None:
         for passage in row.contexts:
             content = hash64(f"{passage.title}\n{passage.text}")
             self._conflicts += self.contexts.setdefault(hash64(passage.id), content) != content
-        for gold in row.gold:
-            if not gold.corpus and hash64(gold.id) not in self.contexts:
-                raise InputError(
-                    f"{_of(self._published, split, files)}: the gold passage {gold.id!r} of "
-                    f"question {row.question.id!r} is not among its contexts"
-                )
+        self._gold |= {hash64(gold.id) for gold in row.gold if not gold.corpus}
 
     def result(self, record: Mapping[str, Mapping[str, Any]]) -> BuiltSet:
         """The figures of all splits that were read."""
@@ -294,6 +289,12 @@ class _Survey:
                 "%s: %d contexts have the id of an earlier one with another text; the first is "
                 "kept",
                 *(self._published.NAME, self._conflicts),
+            )
+        if missing := len(self._gold - self.contexts.keys()):
+            _log.warning(
+                "%s: %d gold passages are no question's contexts; over the contexts they count as "
+                "not found",
+                *(self._published.NAME, missing),
             )
         names = list(self._splits)
         pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]

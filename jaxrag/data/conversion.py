@@ -7,19 +7,18 @@ was made from, so that a changed file is converted again and an unchanged one ne
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jaxrag.core.hashing import digest, digest_bytes
 from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
-from jaxrag.data.question_kinds import check_task, with_task
+from jaxrag.data.question_kinds import check_task, with_chosen_answers, with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
 
-_log = logging.getLogger("jaxrag")
+# Part of the names of converted directories: increase it when the rows of questions change.
+_FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class QuestionFiles:
       path: of the files.
       split: which of the questions.
       corpus: what is searched; "" is the passages that come with the questions. Gold passages that
-        another corpus lacks are dropped, which the log counts.
+        it lacks count as not found, and the log says how many there are.
       task: of all questions: "yes_no", "fact_checking", "labels", or "open" to decide for each
         question (see `jaxrag.data.question_kinds`).
       labels: of the task "labels", such as yes, no and maybe; without any, a question's ``choices``
@@ -49,16 +48,22 @@ class QuestionFiles:
     def converted(self, name: str, root: Path, passages: Passages, *, corpus: str = "") -> Dataset:
         """The data set of the questions that were converted to ``root``.
 
-        The settings' task and labels are given to all questions, unless the task is "open".
+        The settings' task and labels are given to all questions, unless the task is "open". Gold
+        answers that are letters of choices become the choices' texts.
 
         Raises:
-          InputError: a gold answer does not fit the task.
+          InputError: a gold answer does not fit the task, or is none of the choices.
         """
         dataset = read_dataset(name, root, passages, split=self.split, corpus=corpus)
         if self.task == "open":
+            questions = tuple(map(with_chosen_answers, dataset.questions))
+            changed = ["letters"] if questions != dataset.questions else []
+        else:
+            questions = tuple(with_task(one, self.task, self.labels) for one in dataset.questions)
+            changed = [self.task, *self.labels]
+        if not changed:
             return dataset
-        questions = tuple(with_task(one, self.task, self.labels) for one in dataset.questions)
-        identity = digest(" ".join([dataset.identity, self.task, *self.labels]))
+        identity = digest(" ".join([dataset.identity, *changed]))
         return dataset._replace(questions=questions, identity=identity)
 
 
@@ -91,26 +96,8 @@ def convert_corpus(
 def convert_questions(
     cache: Path, split: str, key: str, questions: Callable[[], Iterable[LabelledQuestion]]
 ) -> Path:
-    """The directory ``cache/data/SPLIT-KEY`` of questions, made from ``questions()`` if need be."""
-    root = cache / "data" / f"{split}-{key}"
+    """The directory in ``cache/data`` of questions, made from ``questions()`` if need be."""
+    root = cache / "data" / f"{split}-{_FORMAT}-{key}"
     if not is_complete(root):
         write_questions(root, {split: questions()})
     return root
-
-
-def keep_present(
-    questions: Iterable[LabelledQuestion], passages: Passages, source: Path, *, corpus: str = ""
-) -> Iterator[LabelledQuestion]:
-    """Questions without the gold passages of ``corpus`` that the corpus lacks; logs their number.
-
-    Gold passages of other corpora are dropped, too.
-    """
-    missing = 0
-    for question, gold in questions:
-        named = [one for one in dict.fromkeys(gold) if one.corpus == corpus]
-        there = passages.has([one.id for one in named])
-        present = tuple(itertools.compress(named, there))
-        missing += len(named) - len(present)
-        yield LabelledQuestion(question, present)
-    if missing:
-        _log.info("%s: dropped %d gold passages that the searched corpus lacks", source, missing)

@@ -34,12 +34,14 @@ class Dataset(NamedTuple):
       name: for records and tables.
       questions: the questions.
       passages: the corpus.
-      gold: ids of the gold passages of each question that has them, by question id. All of them are
-        in ``passages``.
+      gold: ids of the gold passages of each question that has them, by question id. Those that
+        ``passages`` lacks are among them, as in trec_eval: no search can find them.
       identity: SHA-256 of the questions, their gold passages and the corpus.
       grades: relevance of all judged passages by question id and passage id, where it is graded;
         empty otherwise. 0 is not relevant.
       split: that the questions are of; "" for a draw.
+      own: queries are passages of the corpus (BEIR's ArguAna and Quora): a passage with the id of a
+        query is no result for it, as in BEIR's evaluation.
     """
 
     name: str
@@ -49,11 +51,35 @@ class Dataset(NamedTuple):
     identity: str
     grades: Mapping[str, Mapping[str, int]] = {}
     split: str = ""
+    own: bool = False
 
     @property
     def label(self) -> str:
         """Name and split, for messages."""
         return f"{self.name} {self.split}".strip()
+
+
+def unanswered(dataset: Dataset, questions: Sequence[Question]) -> str:
+    """Says how many of the questions have no gold answer; "" if all have one."""
+    count = sum(not question.answers for question in questions)
+    if not count:
+        return ""
+    return (
+        f"{count:,} of {len(questions):,} questions of {dataset.label} have no gold answer: "
+        "they count in no mean of accuracy"
+    )
+
+
+def lacking(dataset: Dataset, questions: Sequence[Question]) -> str:
+    """Says how many of the questions' gold passages the corpus lacks; "" if it has all."""
+    gold = [one for question in questions for one in dataset.gold.get(question.id, ())]
+    count = len(gold) - sum(dataset.passages.has(gold)) if gold else 0
+    if not count:
+        return ""
+    return (
+        f"{count:,} of {len(gold):,} gold passages of {dataset.label} are not in the corpus: "
+        "they count as not found in recall and nDCG, as in trec_eval"
+    )
 
 
 class DataSettings(Protocol):

@@ -1,12 +1,14 @@
 """Data sets from directories of JSONL files.
 
 - ``queries.jsonl``, ``train.jsonl`` or another file of questions: ``{"id", "question", "answers"}``
-  and optionally ``choices``. Without ``answers``, questions serve to compare retrievers.
+  and optionally ``choices``, whose letters may stand for answers. Without ``answers``, questions
+  serve to compare retrievers.
 - ``corpus.jsonl``: ``{"id", "text"}`` and optionally ``title``.
 - ``qrels.jsonl``, optional: gold passages as ``{"query_id", "passage_ids"}``.
 
-Other fields are ignored. The files are checked line by line and converted to TFDS data sets once
-for each content; their hashes are kept in the cache, so that an unchanged file is not read again.
+Other fields are ignored, unless their names are nearly those of the other lines' fields
+("answer"). The files are checked line by line and converted to TFDS data sets once for each
+content; their hashes are kept in the cache, so that an unchanged file is not read again.
 """
 
 from __future__ import annotations
@@ -18,12 +20,11 @@ from pathlib import Path
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest_file_once
-from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.jsonl_input import read_input, well_named
 from jaxrag.data.conversion import (
     QuestionFiles,
     convert_corpus,
     convert_questions,
-    keep_present,
     short_hash,
 )
 from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion
@@ -41,8 +42,8 @@ class Folder(QuestionFiles):
     Attributes:
       path: the directory.
       split: name of the file of questions without ``.jsonl``: "queries" or "train".
-      corpus: directory whose ``corpus.jsonl`` is searched; "" is ``path``. Gold passages that are
-        not in another directory's corpus are dropped; in its own corpus a missing one is an error.
+      corpus: directory whose ``corpus.jsonl`` is searched; "" is ``path``. Gold passages that
+        another directory's corpus lacks count as not found; in its own a missing one is an error.
       task, labels: as in `jaxrag.data.conversion.QuestionFiles`.
     """
 
@@ -78,7 +79,7 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
         found = [_label(question, gold.get(question.id, ())) for question in parsed.values()]
         if own:
             _check_gold_passages(found, passages, qrels)
-        return found if own else keep_present(found, passages, qrels)
+        return found
 
     root = convert_questions(cache, split, short_hash(json.dumps(parts)), labelled)
     return root, passages
@@ -102,18 +103,18 @@ def _digest(path: Path, cache: Path) -> str:
 
 
 def _passages(path: Path) -> Iterator[Passage]:
-    for line in read_input(path):
+    for line in well_named(read_input(path), "title"):
         title = line.string("title", optional=True)
         yield Passage(line.string("id"), title, line.string("text"))
 
 
 def _read_questions(path: Path) -> dict[str, Question]:
     questions: dict[str, Question] = {}
-    for line in read_input(path):
+    for line in well_named(read_input(path), "answers", "choices"):
         question = Question(
             id=line.string("id"),
             text=line.string("question"),
-            answers=line.strings("answers") if "answers" in line.fields else (),
+            answers=line.answers("answers") if "answers" in line.fields else (),
             choices=line.strings("choices", optional=True),
         )
         if question.id in questions:

@@ -16,14 +16,12 @@ from typing import NamedTuple
 
 from jaxrag.core.hashing import digest_file_once
 from jaxrag.core.json_stream import read_elements
-from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.jsonl_input import read_input, written_list
 from jaxrag.core.packed_files import open_packed
-from jaxrag.core.tables import header_of
 from jaxrag.data.conversion import (
     QuestionFiles,
     convert_corpus,
     convert_questions,
-    keep_present,
     short_hash,
 )
 from jaxrag.data.corpora import open_corpus
@@ -63,7 +61,7 @@ class Published(QuestionFiles):
       split: part of the file's name in a folder.
       corpus: what is searched: "" is the passages that the files bring, a name is a built corpus
         ("psgs_w100"), and one with a "/" the path of a built one. Gold passages are those that the
-        files name for this corpus; those that it lacks are dropped, which the log counts.
+        files name for this corpus; those that it lacks count as not found, which the log says.
       task, labels: as in `jaxrag.data.conversion.QuestionFiles`.
     """
 
@@ -81,12 +79,12 @@ class Published(QuestionFiles):
         key = _key(source.form, source.files, Path(cache), self.split, name, passages.identity)
 
         def labelled() -> Iterator[LabelledQuestion]:
-            rows = (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
-            return keep_present(rows, passages, source.files[0], corpus=name)
+            return (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
 
         root = convert_questions(Path(cache), self.split, key, labelled)
         label = Path(self.path).name.split(".")[0]
-        return self.converted(label, root, passages, corpus=name)
+        found = self.converted(label, root, passages, corpus=name)
+        return found._replace(own=source.corpus is not None)
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
@@ -132,7 +130,8 @@ def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
     - HotpotQA's JSON: ``_id``, ``question``, ``answer``, ``supporting_facts``, ``context``.
     - TREC's queries (id, tab, text) with judgements (query, 0, passage, grade) in a file whose name
       has "qrels" for "queries", or else is the only one of the split with "qrels" in its name.
-    - A folder of BEIR: queries.jsonl, qrels/SPLIT.tsv and corpus.jsonl.
+    - A folder of BEIR: queries.jsonl, qrels/SPLIT.tsv and corpus.jsonl. A passage with the id of a
+      query is no result for it, as in BEIR's evaluation.
 
     Args:
       path: the file or folder.
@@ -174,11 +173,12 @@ def _is_judgements(path: Path) -> bool:
 
 
 def _source_of_file(path: Path, split: str, corpus: str) -> Source:
-    start = _first_character(path)
-    if start in "{[":
-        return _json(path, split, corpus, lines=start == "{")
-    cells = header_of(path)
-    if len(cells) == 2 and cells[1].lstrip().startswith("["):
+    start = _start(path)
+    rows = [line.rstrip("\r").split("\t") for line in start.split("\n")[:100]]
+    cells, pairs = rows[0], [row for row in rows if len(row) == 2]
+    if start[0] in "{[" and (len(cells) != 2 or re.match(r"\{\s*\"[^\"]*\"\s*:|\[\s*\{", start)):
+        return _json(path, split, corpus, lines=start[0] == "{")
+    if len(cells) < 3 and pairs and _are_answers([second for _, second in pairs], path, split):
         return Source("DPR's table", (path,), lambda: read_dpr_table(path, split=split))
     if len(cells) == 2:
         judged = _judgements_beside(path, split)
@@ -240,27 +240,44 @@ def _unknown(path: Path, fields: list[str], known: Sequence[str], *, lines: bool
     )
 
 
-def _first_character(path: Path) -> str:
+def _start(path: Path) -> str:
+    """The begin of a file from its first character that is not blank."""
     with open_packed(path) as stream:
         for raw in iter(lambda: stream.read(1 << 16), b""):
             text = raw.decode("utf-8-sig", errors="replace").lstrip()
             if text:
-                return text[0]
+                return text
     raise InputError(f"{path}: the file is empty")
 
 
-def _judgements_beside(path: Path, split: str) -> Path:
+def _are_answers(cells: Sequence[str], path: Path, split: str) -> bool:
+    """Whether second cells are DPR's lists of answers: most of them, as CSV may quote them.
+
+    In a file without judgements beside it, their beginnings decide: TREC's queries need some.
+    """
+    plain = [cell.strip().strip('"').replace('""', '"').strip() for cell in cells]
+    lists = sum(bool(written_list(cell)) for cell in plain)
+    begun = 0 if _beside(path, split) else sum(cell.startswith("[") for cell in plain)
+    return 2 * max(lists, begun) > len(cells)
+
+
+def _beside(path: Path, split: str) -> list[Path]:
+    """Files that may have the judgements of a table of queries."""
     renamed = path.with_name(path.name.replace("queries", "qrels"))
     if renamed != path and renamed.is_file():
-        return renamed
+        return [renamed]
     found = [one for one in sorted(path.parent.iterdir()) if _is_judgements(one)]
-    of_split = [one for one in found if split in re.split(r"[-_.]", one.name)] or found
-    if len(of_split) == 1:
-        return of_split[0]
-    shown = ", ".join(one.name for one in of_split) or "none"
+    return [one for one in found if split in re.split(r"[-_.]", one.name)] or found
+
+
+def _judgements_beside(path: Path, split: str) -> Path:
+    found = _beside(path, split)
+    if len(found) == 1:
+        return found[0]
     raise InputError(
-        f"{path}: its judgements are needed beside it, as {renamed.name} or as the only file with "
-        f"'qrels' in its name; found: {shown}"
+        f"{path}: its judgements are needed beside it, as "
+        f"{path.name.replace('queries', 'qrels')} or as the only file with 'qrels' in its name; "
+        f"found: {', '.join(one.name for one in found) or 'none'}"
     )
 
 

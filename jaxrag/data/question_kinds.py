@@ -82,6 +82,33 @@ def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Qu
     return changed
 
 
+def with_chosen_answers(question: Question) -> Question:
+    """The question with texts of choices in place of gold answers that are letters of choices.
+
+    An answer that is itself the text of a choice is no letter; "(b)" and "B." are letters, too.
+
+    Raises:
+      InputError: there are choices, and none of the gold answers is one.
+    """
+    if not question.choices or not question.answers:
+        return question
+    texts = {choice.strip().lower() for choice in question.choices}
+
+    def text(answer: str) -> str:
+        letter = answer.strip().strip("().:").upper()
+        at = LETTERS.find(letter) if len(letter) == 1 else -1
+        is_letter = answer.strip().lower() not in texts and 0 <= at < len(question.choices)
+        return question.choices[at] if is_letter else answer
+
+    answers = tuple(dict.fromkeys(map(text, question.answers)))
+    if not any(answer.strip().lower() in texts for answer in answers):
+        raise InputError(
+            f"Question {question.id}: its gold answer {question.answers[0]!r} is none of its "
+            f"choices {list(question.choices)}: give the text of a choice, or its letter."
+        )
+    return dataclasses.replace(question, answers=answers)
+
+
 def check_task(task: str, labels: tuple[str, ...]) -> None:
     """Checks the settings ``data.task`` and ``data.labels``.
 

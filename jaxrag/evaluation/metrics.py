@@ -8,7 +8,8 @@ means are over the questions where it is defined, and carry their number.
 exact_match               1 when the normalised prediction equals a normalised alias
 f1                        token F1, the best over the aliases
 f1_mean_over_aliases      token F1, the mean over the aliases (what PAIRS' TriviaQA column implies)
-contains                  1 when the normalised prediction contains a normalised alias
+contains                  1 when the normalised prediction contains a normalised alias, in words
+sub_em                    the same in characters, not words (FlashRAG's acc, Search-R1's cover EM)
 recall                    share of the gold passages that are among those given to the reader
 coverage                  1 when all gold passages are among those given to the reader
 hit                       1 when at least one is
@@ -20,7 +21,8 @@ retriever_activation      1 when at least one search was made
 
 The first four retrieval metrics are defined for questions with known gold passages that were
 searched for: a question answered directly says nothing about the retriever.
-``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). Costs
+``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). A record whose
+``normalization`` is "unicode" is compared so (`jaxrag.text.answers.Normalization`). Costs
 (``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
 per question as well. No metric is defined for questions that failed. ``seconds`` is defined in no
 question of a run to which an earlier one contributed results: their computation is not in it.
@@ -36,13 +38,22 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.evaluation.ranking_metrics import recall_at_k
-from jaxrag.text.answers import contains, exact_match, normalize, token_f1
+from jaxrag.text.answers import (
+    Normalization,
+    contains,
+    exact_match,
+    has_answer,
+    normalize,
+    sub_em,
+    token_f1,
+    unify,
+)
 from jaxrag.types import Passage, Question
 
 Record = Mapping[str, Any]
 """A line of answers.jsonl, as ``jaxrag.evaluation.records`` describes it."""
 
-ACCURACY = ("exact_match", "f1", "f1_mean_over_aliases", "contains")
+ACCURACY = ("exact_match", "f1", "f1_mean_over_aliases", "contains", "sub_em")
 RETRIEVAL = ("recall", "coverage", "hit", "pool_recall", "ir_accuracy")
 GATE = ("trigger", "retriever_activation")
 COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches")
@@ -72,14 +83,14 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     """The metrics that are defined for one question."""
     if "error" in record:
         return {}
-    answers = accuracy(record["prediction"], record["gold_answers"])
+    answers = accuracy(record["prediction"], record["gold_answers"], _form(record))
     option = record.get("trace", {}).get("option") or {"said": None}
     chosen = option["said"] is not None and not option["positive"]
     if answers and (chosen or "labels" in option):
         # one of several choices: their texts may differ in what normalisation removes (+1 and -1),
         # and a label may contain another, as "mostly true" does
         right = float(option["said"] == option["gold"])
-        answers |= {"exact_match": right, "contains": right}
+        answers |= dict.fromkeys(("exact_match", "contains", "sub_em"), right)
     costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}
     times = {name: float(timing[name]) for name in TIMINGS if timing.get(name) is not None}
     found = retrieval(record)
@@ -88,16 +99,24 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     return answers | found | gate(record) | costs | times
 
 
-def accuracy(prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """The four scores of a prediction against its aliases; none without a gold answer."""
+def _form(record: Record) -> Normalization:
+    return record.get("normalization", "squad")
+
+
+def accuracy(
+    prediction: str, answers: Sequence[str], normalization: Normalization = "squad"
+) -> dict[str, float]:
+    """The scores of a prediction against its aliases; none without a gold answer."""
     if not answers:
         return {}
+    prediction, *answers = unify(normalization, prediction, *answers)
     f1 = [token_f1(prediction, answer) for answer in answers]
     return {
         "exact_match": exact_match(prediction, answers),
         "f1": max(f1),
         "f1_mean_over_aliases": sum(f1) / len(f1),
         "contains": contains(prediction, answers),
+        "sub_em": sub_em(prediction, answers),
     }
 
 
@@ -119,18 +138,38 @@ def retrieval(record: Record) -> dict[str, float]:
     }
 
 
-def holds_answer(question: Question, passage: Passage | None) -> bool | None:
-    """Whether the title or text of a passage contains a gold answer; False without a passage.
+def holds_answer(
+    question: Question, passage: Passage | None, normalization: Normalization = "squad"
+) -> bool | None:
+    """Whether the title or text of a passage has a gold answer, by DPR's rule (`has_answer`).
 
-    None where this says nothing about a retriever: without gold answers, with choices (for which
-    R3 reports no figure either, docs/methods.md, "R3: answering"), and where all answers are yes,
-    no, true or false.
+    False without a passage. None where this says nothing about a retriever: without
+    `telling_answers`, and with choices (for which R3 reports no figure either, docs/methods.md,
+    "R3: answering").
     """
-    closed = question.choices or question.task != "open"
-    answers = [answer for answer in question.answers if normalize(answer) not in _CLOSED]
-    if closed or not answers:
+    answers = telling_answers(question)
+    if question.choices or not answers:
         return None
-    return passage is not None and bool(contains(f"{passage.title} {passage.text}", answers))
+    return passage is not None and passage_has(passage, answers, normalization)
+
+
+def telling_answers(question: Question) -> tuple[str, ...]:
+    """The gold answers whose words in a passage say that it answers the question.
+
+    Not yes, no, true or false, and no answer of a statement to verify, of a yes/no question or of
+    one with labels: any passage may have these words.
+    """
+    if question.task not in ("open", "multiple_choice"):
+        return ()
+    return tuple(one for one in question.answers if normalize(one) not in _CLOSED)
+
+
+def passage_has(
+    passage: Passage, answers: Sequence[str], normalization: Normalization = "squad"
+) -> bool:
+    """Whether the title or text of a passage has one of the answers, see `has_answer`."""
+    text, *answers = unify(normalization, f"{passage.title} {passage.text}", *answers)
+    return has_answer(text, answers)
 
 
 def gate(record: Record) -> dict[str, float]:
@@ -161,5 +200,6 @@ def direct_answers(
         if direct is None or "u" not in direct or not record["gold_answers"]:
             continue
         u[row] = math.inf if direct["u"] is None else direct["u"]
-        right[row] = exact_match(direct.get("text") or "", record["gold_answers"])
+        scores = accuracy(direct.get("text") or "", record["gold_answers"], _form(record))
+        right[row] = scores["exact_match"]
     return u, right

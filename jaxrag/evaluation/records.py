@@ -6,8 +6,9 @@
 ``answers.jsonl``   a line per question, appended as questions finish: ``question_id``,
                     ``question``, ``gold_answers``, ``gold_passages`` (ids, where known),
                     ``top_holds_answer`` (for open questions answered from passages: whether the
-                    first passage contains a gold answer), ``prediction``, ``trace``, ``cost``; or
-                    ``error`` in place of the last four
+                    first passage contains a gold answer), ``normalization`` (of texts that are
+                    compared, unless "squad"), ``prediction``, ``trace``, ``cost``; or ``error`` in
+                    place of the last three
 ``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``, and ``stored``, how many of these
                     results an earlier run had stored: these may differ between two runs of the same
                     command; answers.jsonl does not

@@ -33,6 +33,7 @@ class Row:
       baseline: label of the run that ``differences`` compare with, empty for that run itself.
       differences: exact match and F1, this run minus the baseline, question by question.
       classes: accuracy of the questions of each class; empty without classes.
+      without_gold: number of answered questions without a gold answer.
     """
 
     label: str
@@ -47,6 +48,7 @@ class Row:
     baseline: str
     differences: Mapping[str, Difference]
     classes: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
+    without_gold: int = 0
 
 
 def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> list[Row]:
@@ -92,6 +94,9 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     baseline=labels(members)[reference] if compared else "",
                     differences=compared,
                     classes=precision.class_accuracy(run.records),
+                    without_gold=sum(
+                        not one["gold_answers"] for one in run.records if "error" not in one
+                    ),
                 )
             )
     return found
@@ -112,8 +117,15 @@ def name_of(config: Mapping[str, Any], part: str) -> str:
 
 
 def labels(runs: Sequence[RunRecords]) -> list[str]:
-    """Method names, made unique within a data set by the directory's name."""
-    names = [name_of(run.config, "method") for run in runs]
+    """Method names, made unique within a data set by the directory's name.
+
+    The normalisation stands behind the name, unless it is SQuAD's.
+    """
+    forms = (run.config.get("normalization") for run in runs)
+    names = [
+        name_of(run.config, "method") + (f", {form}" if form else "")
+        for run, form in zip(runs, forms, strict=True)
+    ]
     often = Counter(names)
     return [
         name if often[name] == 1 else f"{name} ({run.path.name})"

@@ -79,7 +79,7 @@ class GoldGeometry(TableJob):
     A line of geometry.jsonl: ``question_id``; ``theta0``, the angle of question and pseudo-context;
     ``gold``, for each gold passage its ``id``, ``theta1`` and ``theta2``, the angles to question
     and pseudo-context, in radians, and its ``rank`` from 0 in the search by the question, null
-    beyond ``depth``. Questions without known gold passages are left out.
+    beyond ``depth``. Questions without gold passages in the corpus are left out.
 
     A line of points.jsonl: a passage of the first ``samples`` questions: its ``cloud``, and ``x``
     and ``y``, the vector from the question to the passage on the first two principal components of
@@ -158,14 +158,15 @@ def weights(
 
 def _embedded(records: RunRecords, index: Retriever) -> Iterator[list[_Embedded]]:
     """The questions with gold passages, with their vectors, some at a time."""
-    known = [record for record in records.records if record.get("gold_passages")]
+    judged = [record for record in records.records if record.get("gold_passages")]
+    gold = (tuple(index.passages.rows_of(one["gold_passages"]).values()) for one in judged)
+    known = [(record, rows) for record, rows in zip(judged, gold, strict=True) if rows]
     with progress(len(known), "embedding questions and pseudo-contexts") as advance:
         for start in range(0, len(known), _TOGETHER):
-            some = known[start : start + _TOGETHER]
+            some, rows = zip(*known[start : start + _TOGETHER], strict=True)
             texts = [record["question"] for record in some]
             texts += [record["prediction"] for record in some]
             vectors = index.embed(texts)
-            rows = [tuple(map(index.passages.row_of, one["gold_passages"])) for one in some]
             yield [
                 _Embedded(*one)
                 for one in zip(some, rows, vectors[: len(some)], vectors[len(some) :], strict=True)

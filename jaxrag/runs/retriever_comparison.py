@@ -8,6 +8,7 @@ Karpukhin et al. 2020).
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from rich.table import Table
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.progress import progress
-from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.dataset import Dataset, DataSettings, lacking
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.metrics import holds_answer
 from jaxrag.evaluation.ranking_metrics import Gain, ndcg, recall_at_k, reciprocal_rank
@@ -29,8 +30,11 @@ from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
+from jaxrag.text.answers import Normalization
 from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError, Passage, Question, Ranking
+
+_log = logging.getLogger("jaxrag")
 
 TOGETHER = 32
 """Texts that are searched for at a time."""
@@ -51,7 +55,8 @@ class RetrieverComparison:
 
     Attributes:
       indexes: the retrievers; the others are compared with the first, question by question.
-      data: the questions. Questions with neither relevant passages nor gold answers are skipped.
+      data: the questions. Questions with neither relevant passages nor gold answers are skipped,
+        which the log counts.
       depths: the k of recall@k, and of answer@k: whether a gold answer occurs in the title or text
         of the first k passages.
       cutoff: ranks that MRR and nDCG look at.
@@ -59,6 +64,7 @@ class RetrieverComparison:
         tracks count from 2.
       gain: gain of a grade in nDCG.
       answers: whether answer@k is measured; it reads all passages found.
+      normalization: how answer@k compares texts, see `jaxrag.text.answers.Normalization`.
       limit: number of questions of each data set, from the first; 0 is all.
       leakage: "keep" evaluates retrievers on questions that they were trained on, which is
         otherwise refused (see `jaxrag.data.leakage`).
@@ -72,6 +78,7 @@ class RetrieverComparison:
     relevant_from: int = 1
     gain: Gain = "linear"
     answers: bool = True
+    normalization: Normalization = "squad"
     limit: int = 0
     leakage: Leakage = "refuse"
     cache: str = "runs/cache"
@@ -82,7 +89,7 @@ class RetrieverComparison:
                 "A comparison of retrievers needs indexes, data and depths of at least 1; it has "
                 f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
             )
-        check_choices(self, gain=Gain, leakage=Leakage)
+        check_choices(self, gain=Gain, leakage=Leakage, normalization=Normalization)
         if self.cutoff < 1 or self.relevant_from < 1 or self.limit < 0:
             raise InputError(
                 f"cutoff is {self.cutoff}, relevant_from {self.relevant_from} and limit "
@@ -146,11 +153,11 @@ class RetrieverComparison:
         with progress(len(questions), f"searching {dataset.name}, {settings.name}") as advance:
             for start in range(0, len(questions), TOGETHER):
                 some = questions[start : start + TOGETHER]
-                texts = [question.text for question in some]
-                rankings = search(index, texts, max(*self.depths, self.cutoff))
+                rankings = search_for(index, dataset, some, max(*self.depths, self.cutoff))
                 for question, ranking in zip(some, rankings, strict=True):
                     lines.append(self._line(question, ranking, dataset))
                 advance(len(some))
+        _say(dataset, settings, questions, lines)
         jsonl.write(_rankings(directory, number), lines)
         return _columns(lines)
 
@@ -165,7 +172,7 @@ class RetrieverComparison:
             f"ndcg@{self.cutoff}": ndcg(names, grades, k=self.cutoff, gain=self.gain),
         }
         if self.answers:
-            rank = answer_rank(question, found)
+            rank = answer_rank(question, found, self.normalization)
             values |= {f"answer@{k}": float(rank <= k) for k in self.depths if rank is not None}
         return {
             "question_id": question.id,
@@ -173,6 +180,25 @@ class RetrieverComparison:
             "scores": [score if math.isfinite(score) else None for score in ranking.scores],
             "metrics": {name: one for name, one in values.items() if not math.isnan(one)},
         }
+
+
+def _say(
+    dataset: Dataset,
+    settings: IndexSettings,
+    questions: Sequence[Question],
+    lines: Sequence[Mapping[str, Any]],
+) -> None:
+    """Warns of what limits the figures of a row."""
+    if skipped := len(dataset.questions) - len(judged_or_answered(dataset, answers=True)):
+        _log.warning(
+            "%d of %d questions of %s have neither relevant passages nor open gold answers",
+            *(skipped, len(dataset.questions), dataset.label),
+        )
+    if note := lacking(dataset, questions):
+        _log.warning(note)
+    if empty := sum(not line["passages"] for line in lines):
+        _log.warning("%s found no passage for %d of %d questions",
+                     settings.name, empty, len(lines))  # fmt: skip
 
 
 def _rankings(directory: Path, number: int) -> Path:
@@ -203,6 +229,25 @@ def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> li
     if isinstance(index, TextRetriever):
         return index.search_texts(texts, k)
     return index.search(index.embed(texts), k)
+
+
+def search_for(
+    index: Retriever | TextRetriever, dataset: Dataset, questions: Sequence[Question], k: int
+) -> list[Ranking]:
+    """The ``k`` best passages of each question, without its own where `Dataset.own` says so."""
+    rankings = search(index, [question.text for question in questions], k + dataset.own)
+    if not dataset.own:
+        return rankings
+    own = dataset.passages.rows_of([question.id for question in questions])
+    return [
+        _without(ranking, own.get(question.id), k)
+        for question, ranking in zip(questions, rankings, strict=True)
+    ]
+
+
+def _without(ranking: Ranking, row: int | None, k: int) -> Ranking:
+    kept = [i for i, one in enumerate(ranking.ids) if one != row][:k]
+    return Ranking(tuple(ranking.ids[i] for i in kept), tuple(ranking.scores[i] for i in kept))
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
@@ -243,14 +288,17 @@ def grades_of(dataset: Dataset, question: Question) -> Mapping[str, int]:
     return dict.fromkeys(dataset.gold.get(question.id, ()), 1) if graded is None else graded
 
 
-def answer_rank(question: Question, found: Sequence[Passage]) -> float | None:
+def answer_rank(
+    question: Question, found: Sequence[Passage], normalization: Normalization = "squad"
+) -> float | None:
     """Rank from 1 of the first passage with a gold answer; infinity if none has.
 
     None where `holds_answer` is not defined.
     """
     if holds_answer(question, None) is None:
         return None
-    held = (rank for rank, passage in enumerate(found, 1) if holds_answer(question, passage))
+    ranked = enumerate(found, 1)
+    held = (rank for rank, one in ranked if holds_answer(question, one, normalization))
     return next(held, math.inf)
 
 
@@ -269,7 +317,7 @@ def scores(
     rankings: list[Ranking] = []
     for first in range(0, len(questions), TOGETHER):
         some = questions[first : first + TOGETHER]
-        rankings += search(index, [question.text for question in some], max(depths))
+        rankings += search_for(index, dataset, some, max(depths))
         done(len(some))
     return scores_of(rankings, dataset, questions, depths)
 
@@ -281,7 +329,10 @@ def scores_of(
     depths: Sequence[int],
 ) -> Columns:
     """The metrics of `scores`, from a ranking for each question."""
-    row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
+    names = [name for question in questions for name in dataset.gold[question.id]]
+    # a passage that the corpus lacks keeps its name, which no ranking has
+    row_of: dict[str, int | str] = dict(zip(names, names, strict=True))
+    row_of |= dataset.passages.rows_of(names)
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
     best = iter(dataset.passages.get([one.ids[0] for one in rankings if one.ids]))
     first = [next(best) if one.ids else None for one in rankings]

@@ -25,7 +25,7 @@ from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
 from jaxrag.core.tracking import Track, trackers, tracking
-from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.dataset import Dataset, DataSettings, lacking, unanswered
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
 from jaxrag.engines.language_model import LanguageModel, ModelSettings, gives_scores
@@ -64,6 +64,7 @@ from jaxrag.steps.tools import (
     RetrieverTool,
     Tools,
 )
+from jaxrag.text.answers import Normalization
 from jaxrag.types import InputError, Passage, Question
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Run:
         after the run (then its seconds are those of computing everything).
       leakage: "keep" answers questions that the retriever or a helper of the method was trained on
         (see `jaxrag.data.leakage`), and is recorded; otherwise they are refused.
+      normalization: how answers are compared with gold ones; "unicode", which is recorded, ignores
+        differences of Unicode form, accents and all punctuation before SQuAD's normalisation.
     """
 
     method: Method
@@ -111,9 +114,10 @@ class Run:
     cache: str = "runs/cache"
     store: str = ""
     leakage: Leakage = "refuse"
+    normalization: Normalization = "squad"
 
     def __post_init__(self) -> None:
-        check_choices(self, leakage=Leakage)
+        check_choices(self, leakage=Leakage, normalization=Normalization)
         if self.limit < 0 or self.live < 1:
             raise InputError(
                 f"limit is {self.limit} and live {self.live}: limit must be 0 (all) or more, "
@@ -240,8 +244,13 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
         "reranker": {} if needs.reranker else None,
         "helpers": {field: {"name": helper.name} for field, helper in needs.helpers.items()},
         **({"leakage": run.leakage} if run.leakage != "refuse" else {}),
+        **_normalization(run),
         **({"prompts": own} if own else {}),
     }
+
+
+def _normalization(run: Run) -> dict[str, Any]:
+    return {} if run.normalization == "squad" else {"normalization": run.normalization}
 
 
 def _described_method(method: Method) -> dict[str, Any]:
@@ -473,11 +482,14 @@ def _answer(
 
     The progress line is updated after every batch of an engine, not only when questions end.
     """
-    dataset, _, tools, _ = loaded
+    dataset, asked, tools, _ = loaded
     passages = _corpus(run, loaded)
     label, tally, failures = f"{run.name} on {dataset.name}", Tally(), _Failures()
     fields = {"run": label, "questions": count, "left": len(todo)}
     _log.info("started", extra={"fields": fields})
+    for note in (unanswered(dataset, asked), lacking(dataset, asked)):
+        if note:
+            _log.warning(note)
     if todo:
         tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
     done = count - len(todo)
@@ -490,7 +502,8 @@ def _answer(
         scheduler.on_batch = on_batch
         ended = scheduler.run((q, functools.partial(run.method.answer, q, tools)) for q in todo)
         while batch := list(itertools.islice(ended, _WRITTEN)):
-            lines, timings = _lines(batch, dataset, passages), list(map(_timing, batch))
+            lines = _lines(run, batch, dataset, passages)
+            timings = list(map(_timing, batch))
             failures.report(batch)
             directory.append(lines, timings)
             tally.add(lines, timings)
@@ -500,6 +513,11 @@ def _answer(
             advance(len(batch), tally.note())
     failures.end()
     _log.info("finished", extra={"fields": tally.fields()})
+    if empty := tally.fields().get("empty_searches"):
+        _log.warning(
+            "%d of %d questions had a search that found no passage; trace.searches has its text",
+            *(empty, len(todo)),
+        )
 
 
 def _timing(one: QuestionOutcome) -> dict[str, Any]:
@@ -508,12 +526,12 @@ def _timing(one: QuestionOutcome) -> dict[str, Any]:
 
 
 def _lines(
-    batch: Sequence[QuestionOutcome], dataset: Dataset, passages: Passages
+    run: Run, batch: Sequence[QuestionOutcome], dataset: Dataset, passages: Passages
 ) -> list[dict[str, Any]]:
     """Lines of answers.jsonl; the first passage of each question is read from disk in one call."""
     first = {name for one in batch for name in _selected(one)[:1]}
     known = {passage.id: passage for passage in passages.find(sorted(first))}
-    return [_line(one, dataset, known) for one in batch]
+    return [_line(run, one, dataset, known) for one in batch]
 
 
 def _selected(ended: QuestionOutcome) -> Sequence[str]:
@@ -521,13 +539,16 @@ def _selected(ended: QuestionOutcome) -> Sequence[str]:
     return trace.get("selected", {}).get("ids", ())
 
 
-def _line(ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]) -> dict[str, Any]:
+def _line(
+    run: Run, ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]
+) -> dict[str, Any]:
     question: Question = ended.id
     line: dict[str, Any] = {
         "question_id": question.id,
         "question": question.text,
         "gold_answers": list(question.answers),
         "gold_passages": list(dataset.gold.get(question.id, ())),
+        **_normalization(run),
     }
     if ended.error is not None:
         return {**line, "error": f"{type(ended.error).__name__}: {ended.error}"}
@@ -535,7 +556,8 @@ def _line(ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]
     trace = json.loads(canonical(ended.value.trace))
     if "ids" in trace.get("selected", {}):
         first = next((known[name] for name in _selected(ended)), None)
-        if (holds := metrics.holds_answer(question, first)) is not None:
+        holds = metrics.holds_answer(question, first, run.normalization)
+        if holds is not None:
             line["top_holds_answer"] = holds
     return {**line, "prediction": ended.value.text, "trace": trace, "cost": ended.cost}
 
@@ -583,6 +605,8 @@ class Tally:
                 continue
             self._counts["retrieved"] += int(metrics.gate(line)["trigger"])
             self._counts["truncated"] += int("truncated" in line["trace"])
+            if any(not one["ids"] for one in line["trace"].get("searches", ())):
+                self._counts["empty_searches"] += 1
             self._counts.update(line["cost"])
         for timing in timings:
             self._counts["store_hits"] += timing["store_hits"]

@@ -10,8 +10,13 @@ import collections
 import re
 import string
 from collections.abc import Sequence
+from typing import Literal
 
+from jaxrag.text.characters import tokens, unified, within
 from jaxrag.types import InputError
+
+Normalization = Literal["squad", "unicode"]
+"""How texts are compared: "squad", or "unicode", in which `unified` comes before SQuAD's."""
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -28,21 +33,25 @@ def normalize(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 if the normalised prediction equals any normalised answer, else 0.0."""
+    """1.0 if the normalised prediction equals any normalised answer, else 0.0.
+
+    Where normalisation leaves nothing of both (the answer "The The"), both must have words, or
+    both only signs: an empty prediction never matches.
+    """
     _require_sequence(answers)
-    predicted = normalize(prediction)
-    return float(any(predicted == normalize(answer) for answer in answers))
+    return float(any(_equal(prediction, answer) for answer in answers))
 
 
 def token_f1(prediction: str, answer: str) -> float:
     """Harmonic mean of precision and recall over normalised tokens, counted with multiplicity.
 
-    0.0 if the sides differ and one of them is "yes", "no" or "noanswer". Equal strings
-    give 1.0 even if normalisation leaves them empty (as in SQuAD 2.0), so F1 >= exact match.
+    0.0 if the sides differ and one of them is "yes", "no" or "noanswer". Sides that
+    `exact_match` takes for equal give 1.0 even if normalisation leaves them empty, so F1 >= exact
+    match.
     """
     predicted, gold = normalize(prediction), normalize(answer)
     if predicted == gold:
-        return 1.0
+        return float(_equal(prediction, answer))
     if predicted in _VERDICTS or gold in _VERDICTS:
         return 0.0
     predicted_tokens, gold_tokens = predicted.split(), gold.split()
@@ -54,12 +63,63 @@ def token_f1(prediction: str, answer: str) -> float:
 def contains(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the normalised prediction has any normalised answer as consecutive whole tokens.
 
-    An answer that normalisation leaves empty is never contained.
+    An answer that normalisation leaves empty ("A", "!!!") is contained where the prediction equals
+    it or has its `tokens` as they are written, so contains >= exact match.
     """
     _require_sequence(answers)
-    predicted = f" {normalize(prediction)} "
-    golds = (normalize(answer) for answer in answers)
-    return float(any(f" {gold} " in predicted for gold in golds if gold))
+    return float(_contained(prediction, answers, edge=" "))
+
+
+def sub_em(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if any normalised answer is a substring of the normalised prediction.
+
+    Characters count, not words: "art" is in "party", where `contains` gives 0. This is what
+    FlashRAG calls acc and Search-R1 cover EM. Answers that normalisation leaves empty: `contains`.
+    """
+    _require_sequence(answers)
+    return float(_contained(prediction, answers, edge=""))
+
+
+def has_answer(text: str, answers: Sequence[str]) -> bool:
+    """Whether a passage has any answer as consecutive `tokens`, whatever their case (DPR's rule).
+
+    Articles and punctuation count, unlike in `contains`.
+    """
+    _require_sequence(answers)
+    words = _lowered(text)
+    return any(within(_lowered(answer), words) for answer in answers)
+
+
+def unify(normalization: Normalization, *texts: str) -> tuple[str, ...]:
+    """The texts as they are compared under a normalisation, before that of SQuAD."""
+    return tuple(map(unified, texts)) if normalization == "unicode" else texts
+
+
+def _lowered(text: str) -> list[str]:
+    return [token.lower() for token in tokens(text)]
+
+
+def _equal(prediction: str, answer: str) -> bool:
+    predicted = normalize(prediction)
+    if predicted != normalize(answer):
+        return False
+    return bool(predicted) or _substance(prediction) == _substance(answer) > 0
+
+
+def _substance(text: str) -> int:
+    """2 with a letter or digit, 1 with another visible character, else 0."""
+    visible = any(one.isprintable() and not one.isspace() for one in text)
+    return visible + any(map(str.isalnum, text))
+
+
+def _contained(prediction: str, answers: Sequence[str], *, edge: str) -> bool:
+    predicted = f"{edge}{normalize(prediction)}{edge}"
+    return any(
+        f"{edge}{gold}{edge}" in predicted
+        if (gold := normalize(answer))
+        else _equal(prediction, answer) or within(tokens(answer), tokens(prediction))
+        for answer in answers
+    )
 
 
 def _require_sequence(answers: Sequence[str]) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from jaxrag.data.benchmark import Benchmark, gold_of, named_set
 from jaxrag.data.builder import OWN
 from jaxrag.data.corpora import corpus_directory
-from jaxrag.data.dataset import GoldPassage, LabelledQuestion, write_questions
+from jaxrag.data.dataset import GoldPassage, LabelledQuestion, lacking, write_questions
 from jaxrag.data.draw import Draw
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import write_passages
@@ -67,12 +65,11 @@ def test_another_corpus_has_its_own_gold_passages(cache):
     assert Benchmark("boolq", split="train", corpus=path).load(cache).gold == data.gold
 
 
-def test_a_part_of_a_corpus_keeps_the_gold_passages_that_it_has(cache, caplog):
-    with caplog.at_level(logging.INFO, "jaxrag"):
-        data = Benchmark("boolq", corpus="psgs_w100-first11").load(cache)
+def test_gold_passages_that_a_part_of_a_corpus_lacks_stay(cache):
+    data = Benchmark("boolq", corpus="psgs_w100-first11").load(cache)
     # even numbers up to 10 of the even numbers up to 38: 14 of 20 are missing
-    assert data.gold == {f"dev{n}": (str(n),) for n in range(0, 11, 2)}
-    assert "14 of 20 judged passages are not in the corpus" in caplog.text
+    assert data.gold == {f"dev{n}": (str(n),) for n in range(0, ROWS, 2)}
+    assert lacking(data, data.questions).startswith("14 of 20 gold passages of boolq dev are not")
     named = f"{corpus_directory('psgs_w100-first11', cache)}/"
     assert Benchmark("boolq", corpus=named).load(cache).gold == data.gold
 
@@ -124,8 +121,8 @@ def test_judged_passages_keep_their_grades(tmp_path):
         corpus_directory("msmarco", tmp_path), [Passage(str(n), "", "text") for n in range(2)]
     )
     data = Benchmark("msmarco", split="dev").load(tmp_path)
-    assert data.gold == {"q": ("1",)}
-    assert data.grades == {"q": {"0": 0, "1": 1}}
+    assert data.gold == {"q": ("1", "2")}  # 2 is not in the corpus
+    assert data.grades == {"q": {"0": 0, "1": 1, "2": 2}}
 
 
 def test_gold_passages_of_all_splits(cache):

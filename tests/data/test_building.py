@@ -165,10 +165,10 @@ def test_a_repeated_id_is_an_error(tmp_path):
         build(tmp_path)
 
 
-def test_a_gold_passage_without_context_is_an_error(tmp_path):
+def test_a_gold_passage_without_context_is_kept_and_counted(tmp_path, caplog):
     source(tmp_path, train=[*TRAIN[:2], {**TRAIN[2], "g": ["none"]}])
-    with pytest.raises(InputError, match="gold passage 'none' of question '3' is not among"):
-        build(tmp_path)
+    build(tmp_path)
+    assert "1 gold passages are no question's contexts" in caplog.text
 
 
 def test_no_file_names_all_that_were_looked_for(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.data import conversion
+from jaxrag.data.dataset import lacking, unanswered
 from jaxrag.data.folder import Folder
 from jaxrag.types import InputError, Passage, Question
 
@@ -104,18 +105,90 @@ def test_without_qrels_no_gold_is_known(source, tmp_path):
     assert Folder(str(source)).load(tmp_path / "cache").gold == {}
 
 
-def test_gold_passages_that_another_corpus_lacks_are_dropped(source, tmp_path, caplog):
-    caplog.set_level("INFO", "jaxrag")
+def test_gold_passages_that_another_corpus_lacks_stay(source, tmp_path):
     pool = tmp_path / "pool"
     pool.mkdir()
     jsonl(pool / "corpus.jsonl", CORPUS[1:])
     dataset = Folder(str(source), corpus=str(pool)).load(tmp_path / "cache")
     assert [passage.id for passage in dataset.passages] == ["p2", "p3"]
-    assert dataset.gold == {"q1": ("p3",)}
-    assert "dropped 1 gold passages" in caplog.text
-    jsonl(pool / "corpus.jsonl", CORPUS[1:2])
-    assert Folder(str(source), corpus=str(pool)).load(tmp_path / "cache").gold == {}
-    assert "dropped 2 gold passages" in caplog.text
+    assert dataset.gold == {"q1": ("p1", "p3")}
+    assert lacking(dataset, dataset.questions) == (
+        "1 of 2 gold passages of source queries are not in the corpus: they count as not found in "
+        "recall and nDCG, as in trec_eval"
+    )
+    whole = Folder(str(source)).load(tmp_path / "cache")
+    assert lacking(whole, whole.questions) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "said"),
+    [
+        ("queries", {"answer": ["x"]}, "line 2: field 'answer' is 'answers' on other lines"),
+        ("queries", {"Answers": ["x"]}, "line 2: field 'Answers' is 'answers'"),
+        ("queries", {"golden_answers": ["x"]}, "field 'golden_answers' is 'answers'"),
+        ("queries", {"answers": ["yes"], "choice": ["yes", "no"]}, "'choice' is 'choices'"),
+        ("corpus", {"text": "t", "titel": "T"}, "corpus.jsonl, line 2: field 'titel' is 'title'"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_field_that_one_line_misspells(source, tmp_path, file, row, said, first):
+    other = {
+        "id": "o",
+        "question": "?",
+        "answers": ["no"],
+        "choices": ["yes", "no"],
+        "text": "t",
+        "title": "T",
+    }
+    rows = [other, {"id": "m", "question": "?"} | row]
+    jsonl(source / f"{file}.jsonl", rows if first else [*rows[::-1], other | {"id": "p"}])
+    (source / "qrels.jsonl").unlink()
+    with pytest.raises(InputError, match=said if first else said.replace("line 2", "line 1")):
+        Folder(str(source)).load(tmp_path / "cache")
+
+
+def test_fields_that_all_lines_have_are_no_misspellings(source, tmp_path):
+    rows = [
+        QUERIES[0] | {"answer_type": "person"},
+        {"id": "m", "question": "?", "answer_type": "x"},
+    ]
+    jsonl(source / "queries.jsonl", rows)
+    dataset = Folder(str(source)).load(tmp_path / "cache")
+    assert [question.answers for question in dataset.questions] == [("Jane Austen", "Austen"), ()]
+    assert unanswered(dataset, dataset.questions).startswith(
+        "1 of 2 questions of source queries have no gold answer"
+    )
+    assert unanswered(dataset, dataset.questions[:1]) == ""
+
+
+@pytest.mark.parametrize("written", ['["Lund", "City"]', "['Lund', 'City']", "('Lund', 'City')"])
+def test_a_list_that_is_written_as_a_string_is_refused(source, tmp_path, written):
+    jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": [written]}])
+    with pytest.raises(InputError, match=r"'answers' item 1 is .*a list written as a string"):
+        Folder(str(source)).load(tmp_path / "cache")
+    jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": ["[Fe]", "(a, b)", "[1, 2]"]}])
+    assert len(Folder(str(source)).load(tmp_path / "cache").questions[0].answers) == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "choices", "gold"),
+    [
+        (["B"], ["Oslo", "Lima"], ("Lima",)),
+        (["(b)", "lima"], ["Oslo", "Lima"], ("Lima", "lima")),
+        (["A"], ["B", "A"], ("A",)),  # the text of a choice is no letter
+        (["C"], ["Oslo", "Lima"], None),
+        (["Rome"], ["Oslo", "Lima"], None),
+        (["lima", "the town"], ["Oslo", "Lima"], ("lima", "the town")),
+    ],
+)
+def test_letters_of_choices(source, tmp_path, answers, choices, gold):
+    jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": answers, "choices": choices}])
+    if gold is None:
+        with pytest.raises(InputError, match=r"Question q1: .* is none of its choices"):
+            Folder(str(source)).load(tmp_path / "cache")
+        return
+    dataset = Folder(str(source)).load(tmp_path / "cache")
+    assert dataset.questions[0].answers == gold
 
 
 LABELS = ("yes", "no", "maybe")

@@ -90,13 +90,11 @@ def test_questions_over_a_built_corpus(cache, tmp_path):
     assert by_path.questions == dataset.questions
 
 
-def test_gold_passages_are_those_of_the_corpus(cache, tmp_path, caplog):
-    caplog.set_level("INFO", "jaxrag")
+def test_gold_passages_are_those_of_the_corpus(cache, tmp_path):
     path = tmp_path / "biencoder-nq-dev.json"
     path.write_text(json.dumps([*DPR, {**DPR[0], "positive_ctxs": [{**CTX, "passage_id": "77"}]}]))
     searched = Published(str(path), split="dev", corpus="psgs_w100").load(cache)
-    assert searched.gold == {"dev_0": ("9",)}
-    assert "dropped 1 gold passages" in caplog.text
+    assert searched.gold == {"dev_0": ("9",), "dev_1": ("77",)}  # 77 is not in the corpus
     own = Published(str(path), split="dev").load(cache)
     assert own.gold == {"dev_0": ("9",), "dev_1": ("77",)}
     assert [passage.id for passage in own.passages] == ["9", "77"]
@@ -109,10 +107,26 @@ def test_supporting_titles_are_gold_of_a_corpus_of_titles(tmp_path):
     path = tmp_path / "hotpot_dev_distractor_v1.json"
     path.write_text(json.dumps(HOTPOT))
     found = Published(str(tmp_path), split="dev", corpus="hotpotqa_abstracts").load(cache)
-    assert found.gold == {"h1": ("T",)}  # "gone" is not in the corpus
+    assert found.gold == {"h1": ("T", "gone")}  # "gone" is not in the corpus
     own = Published(str(path), split="dev").load(cache)
     assert [passage.title for passage in own.passages] == ["T", "U"]
-    assert own.gold == {"h1": (own.passages[0].id,)}
+    assert own.gold == {"h1": (own.passages[0].id, "gone")}
+
+
+def test_a_supporting_paragraph_may_be_the_context_of_another_question(tmp_path):
+    """HotpotQA's fullwiki files, and FlashRAG's: what was not retrieved for a question is gold."""
+    other = HOTPOT[0] | {"_id": "h2", "context": [["gone", ["found"]]], "supporting_facts": []}
+    path = tmp_path / "fullwiki.json"
+    path.write_text(json.dumps([*HOTPOT, other]))
+    metadata = [
+        {"supporting_facts": {"title": titles}, "context": {"title": [t], "sentences": [[s]]}}
+        for titles, t, s in ((["T", "gone"], "T", "text"), (["gone"], "gone", "found"))
+    ]
+    rows = [FLASHRAG[0] | {"id": f"f{i}", "metadata": one} for i, one in enumerate(metadata)]
+    for file in (path, jsonl(tmp_path / "test.jsonl", *rows)):
+        found = Published(str(file)).load(tmp_path / "cache")
+        ids = {passage.title: passage.id for passage in found.passages}
+        assert found.gold[found.questions[0].id] == (ids["T"], ids["gone"])
 
 
 def beir(folder: Path) -> Path:
@@ -133,8 +147,9 @@ def test_a_folder_of_beir_with_grades(tmp_path):
     dataset = Published(str(beir(tmp_path / "nfcorpus"))).load(tmp_path / "cache")
     assert [(one.id, one.text, one.answers) for one in dataset.questions] == [("q1", "which?", ())]
     assert [passage.id for passage in dataset.passages] == ["d1", "d2"]
-    assert dataset.gold == {"q1": ("d2",)}
-    assert dataset.grades == {"q1": {"d1": 0, "d2": 2}}
+    assert dataset.gold == {"q1": ("d2", "lost")}
+    assert dataset.grades == {"q1": {"d1": 0, "d2": 2, "lost": 1}}
+    assert dataset.own
 
 
 def test_the_splits_of_a_folder_of_beir_share_its_corpus(tmp_path):
@@ -156,6 +171,23 @@ def test_trec_queries_with_judgements_beside(tmp_path):
     dataset = Published(str(tmp_path), split="dev", corpus="msmarco").load(cache)
     assert [(one.id, one.text) for one in dataset.questions] == [("q1", 'what "is" it')]
     assert dataset.gold == {"q1": ("7",)}
+
+
+@pytest.mark.parametrize("first", ['"open quote', "[official video] song", "['a']", "[] {}"])
+def test_the_first_query_does_not_decide_the_form(tmp_path, first):
+    """TREC's tables have no quotes; DPR's table is told by most of its rows."""
+    rows = [first, "other", "third"]
+    (tmp_path / "queries.test.tsv").write_text("".join(f"q{i}\t{t}\n" for i, t in enumerate(rows)))
+    (tmp_path / "qrels.test.tsv").write_text("".join(f"q{i}\t0\td\t1\n" for i in range(3)))
+    source = find_source(tmp_path, "test")
+    assert [row.question.text for row in source.rows()] == rows
+    for opening in ("[live] who", '{"a"} who', "who"):
+        (tmp_path / "qrels.test.tsv").unlink(missing_ok=True)
+        (tmp_path / "queries.test.tsv").unlink(missing_ok=True)
+        table = f'''{opening}\t['a']\n"b ""x"""\t"[""a"", 'b']"\n'''
+        (tmp_path / "nq-test.qa.csv").write_text(table)
+        (row, _) = find_source(tmp_path, "test").rows()
+        assert (row.question.text, row.question.answers) == (opening, ("a",))
 
 
 def test_converts_once_and_again_when_the_file_changes(cache, tmp_path, monkeypatch):

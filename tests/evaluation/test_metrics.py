@@ -40,6 +40,7 @@ def test_scores_of_one_question_by_hand() -> None:
         "f1": pytest.approx(0.8),
         "f1_mean_over_aliases": pytest.approx(0.65),
         "contains": 1,
+        "sub_em": 1,
         "recall": 0.5,  # p1 of p1, p2 was given to the reader
         "coverage": 0,
         "hit": 1,
@@ -134,7 +135,7 @@ def test_direct_answers_and_the_empty_one() -> None:
 @pytest.mark.parametrize(
     ("question", "holds"),
     [
-        (Question("1", "Which river?", ("the Nile",)), True),  # articles do not count
+        (Question("1", "Which river?", ("a Blue Nile",)), False),  # articles count, as in DPR
         (Question("1", "Which river?", ("Rhine", "Blue Nile")), True),  # one of them suffices
         (Question("1", "Which river?", ("Khartoum",)), True),  # a title is part of it
         (Question("1", "Which river?", ("Nil",)), False),  # whole tokens only
@@ -150,6 +151,17 @@ def test_whether_a_passage_holds_an_answer(question: Question, holds: bool | Non
     passage = Passage("p", "Khartoum", "The Blue Nile flows here, yes.")
     assert metrics.holds_answer(question, passage) is holds
     assert metrics.holds_answer(question, None) is (None if holds is None else False)
+
+
+def test_the_normalisation_of_a_record_is_used() -> None:
+    """By accuracy, by direct answers and, for passages, by the same form."""
+    said = record(prediction="N\u00eele", trace={"direct": {"text": "N\u00eele", "u": 0.1}})
+    for form, right in (("squad", 0), ("unicode", 1)):
+        line = said | {"normalization": form}
+        assert metrics.question_scores(line, {})["exact_match"] == right
+        np.testing.assert_array_equal(metrics.direct_answers([line])[1], [right])
+        question = Question("1", "Which river?", ("Nile",))
+        assert metrics.holds_answer(question, Passage("p", "", "N\u00eele"), form) is bool(right)
 
 
 def test_ir_accuracy_is_what_was_recorded() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory
+from jaxrag.evaluation.report.tables import count_text
 from jaxrag.evaluation.summary import summarise
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
@@ -64,6 +65,24 @@ def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
     (b / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(InputError, match="different questions under the id 'q00002'"):
         summarise([a, b])
+
+
+def test_questions_without_gold_stand_beside_n_and_a_normalisation_in_the_label(
+    tmp_path: Path,
+) -> None:
+    path = fabricate.run(tmp_path / "a", "dtr", n=5)
+    lines = [json.loads(line) for line in (path / "answers.jsonl").read_text().splitlines()]
+    lines[1]["gold_answers"] = []
+    (path / "metrics.json").unlink()  # it has the hash of the answers
+    (path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file = path / "config.json"
+    file.write_text(
+        file.read_text().replace('"config": {', '"config": {"normalization": "unicode", ', 1)
+    )
+    (row,) = summarise([path])
+    assert row.label == "dtr, unicode" and (row.answered, row.without_gold) == (5, 1)
+    assert row.means["exact_match"].n == 4
+    assert count_text(row) == "5 (1 without gold, unfinished)"
 
 
 def test_a_run_without_answers_has_a_row(tmp_path: Path) -> None:

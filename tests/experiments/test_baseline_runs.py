@@ -1,6 +1,7 @@
 """The baselines with the settings of their configs: how often they ask, and runs to their end."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 
 from configs import baselines
+from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.baselines import cor
 from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.methods.self_rag import reflection
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute, prepare
@@ -147,6 +150,47 @@ RUNS = [
     if name not in ("dragin", "seakr")
 ]
 WITHOUT_SEARCH = ("few_shot", "chain_of_thought", "adaptive_rag_none")
+
+
+NOTHING = [
+    {"id": "nothing", "question": "\u79d8\u9c81?", "answers": ["a"]},
+    {"id": "unanswered", "question": "R"},
+]
+
+
+@pytest.fixture(scope="module")
+def lost(small: Run, tmp_path_factory: Any) -> Run:
+    """A run over BM25, which finds nothing for its questions; accents do not count."""
+    here = tmp_path_factory.mktemp("lost")
+    lines = {"queries": NOTHING, "corpus": [{"id": "p", "text": "the blue house"}]}
+    for name, rows in lines.items():
+        (here / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    gold = [{"query_id": "nothing", "passage_ids": ["p", "q"]}]
+    (here / "qrels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in gold))
+    (here / "searched").mkdir()
+    (here / "corpus.jsonl").rename(here / "searched" / "corpus.jsonl")
+    data = Folder(str(here), corpus=str(here / "searched"))
+    return dataclasses.replace(small, data=data, index=Bm25(), normalization="unicode")
+
+
+@pytest.mark.parametrize("name", [one for one in RUNS if one not in WITHOUT_SEARCH])
+def test_each_baseline_runs_where_bm25_finds_nothing(
+    name: str, lost: Run, tmp_path: Path, capsys: Any
+) -> None:
+    pytest.importorskip("bm25s")
+    trained = {"classifier": scripted(" a")} if config(name).method.needs.helpers else {}
+    said = " So the answer is \u00e1." if name == "flare" else " \u00e1"
+    run = dataclasses.replace(run_on(lost, config(name), **trained), normalization="unicode")
+    found = execute(dataclasses.replace(run, model=scripted(said)), tmp_path / "run")
+    assert found["answered"] == 2 and found["errors"] == 0
+    records = {one["question_id"]: one for one in read_run(tmp_path / "run").records}
+    assert records["nothing"]["trace"].get("selected", {}).get("ids", []) == []
+    mean = found["means"]["exact_match"]
+    assert (mean["mean"], mean["n"]) == (1.0, 1)  # of the one with a gold answer
+    assert read_run(tmp_path / "run").config["normalization"] == "unicode"
+    log = capsys.readouterr().err
+    for note in ("1 of 2 questions of", "1 of 2 gold passages of", "2 of 2 questions had a search"):
+        assert note in log
 
 
 @pytest.mark.parametrize("name", RUNS)

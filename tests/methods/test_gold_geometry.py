@@ -24,7 +24,7 @@ class Plane:
     """An index of four passages in a plane."""
 
     passages: Any = SimpleNamespace(
-        row_of=lambda name: int(name[1:]),
+        rows_of=lambda names: {name: int(name[1:]) for name in names if name < "p4"},
         get=lambda rows: [Passage(f"p{row}", "", "") for row in rows],
     )
 
@@ -56,7 +56,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> GoldGeometry:
 
 
 def test_angles_and_ranks(job: GoldGeometry, tmp_path: Path) -> None:
-    (line,) = job.lines(records("p2", "p3"), tmp_path)
+    (line,) = job.lines(records("p2", "p4", "p3"), tmp_path)  # there is no p4
     # question east, pseudo-context north: 90 degrees; p2 lies between them, p3 west
     assert line["theta0"] == pytest.approx(math.pi / 2, abs=1e-6)
     between, west = line["gold"]

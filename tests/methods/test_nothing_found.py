@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jaxrag.methods.baselines import cor, fairrag, rankrag
+from jaxrag.methods.baselines import cor, fairrag, rankrag, replug
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.steps.asking import Reader
@@ -26,6 +26,7 @@ RANKS = Reader(prompts="baselines_small")
         fairrag.Config(reader=RANKS),
         rankrag.Config(reader=RANKS),
         cor.Config(reader=RANKS),
+        replug.Config(reader=SMALL),
         rrr.Config(reader=SMALL),
     ],
 )

@@ -173,6 +173,37 @@ def test_graded_judgements_without_answers_by_hand(tmp_path: Path, monkeypatch: 
     assert set(lines[1]["metrics"]) == {"answer@1", "answer@3"}
 
 
+def test_a_query_is_no_result_for_itself(tmp_path: Path, monkeypatch: Any) -> None:
+    """BEIR's rule of identical ids; one more passage is asked for in the own one's place."""
+    plain = Graded().load(tmp_path)
+    asked = [dataclasses.replace(plain.questions[0], id=name) for name in ("p2", "other")]
+    same = plain._replace(questions=asked, gold={q.id: ("p5", "lost") for q in asked}, grades={})
+    found = {}
+    for own in (True, False):
+        monkeypatch.setattr(comparison, "load_data", lambda *_, own=own: same._replace(own=own))
+        _, run = compared(tmp_path / str(own), monkeypatch, (2, 5, 0, 1), cutoff=3)
+        lines = jsonl.read(run / "rankings-0.jsonl")
+        found[own] = [(line["passages"], line["metrics"]["recall@1"]) for line in lines]
+    # "lost" is not in the corpus and stays in the denominator
+    assert found[True] == [(["p5", "p0", "p1"], 0.5), (["p2", "p5", "p0"], 0.0)]
+    assert found[False] == [(["p2", "p5", "p0"], 0.0)] * 2
+    index: Any = Fixed((2, 5, 0))
+    scores = comparison.scores(index, same._replace(own=True), asked, (1, 2))
+    assert scores["recall@1"].tolist() == [0.5, 0] and scores["recall@2"].tolist() == [0.5, 0.5]
+
+
+def test_what_limits_the_figures_is_said(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = Graded()
+    dataset = data.load(tmp_path)
+    gold = {name: (*ids, "lost") for name, ids in dataset.gold.items()}
+    monkeypatch.setattr(comparison, "load_data", lambda *_: dataset._replace(gold=gold))
+    compared(tmp_path, monkeypatch, ())
+    said = capsys.readouterr().err
+    assert "1 of 3 questions of graded have neither relevant passages nor open gold answers" in said
+    assert "gold passages of graded are not in the corpus" in said
+    assert "BM25 found no passage for 2 of 2 questions" in said
+
+
 def test_settings_of_the_metrics(tmp_path: Path, monkeypatch: Any) -> None:
     """From grade 3 on only p1, at rank 4, is relevant. Exponential gains are 0, 3, 1, 7."""
     (row,), _ = compared(
@@ -200,7 +231,7 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
 
 
 def test_answers_count_where_no_passage_is_marked() -> None:
-    asked = Question("q", "where", ("the Rome",))
+    asked = Question("q", "where", ("ROME",))
     found = [Passage("a", "", "Oslo"), Passage("b", "Rome", "x"), Passage("c", "", "in rome.")]
     assert comparison.answer_rank(asked, found) == 2
     assert comparison.answer_rank(asked, found[:1]) == math.inf

@@ -39,9 +39,11 @@ def test_counts() -> None:
         ],
         [{"store_hits": 3}, {"store_hits": 1}],
     )
-    tally.add([{"question_id": "d", "trace": {"gate": {"retrieve": True}}, "cost": COST}], [])
+    none = {"gate": {"retrieve": True}, "searches": [{"ids": ["p"]}, {"ids": []}, {"ids": []}]}
+    tally.add([{"question_id": "d", "trace": none, "cost": COST}], [])
     # three answered, two of them retrieved: 67 %; 3 x 710 tokens; 3 + 1 hits
     assert tally.fields() == {
+        "empty_searches": 1,
         "errors": 1,
         "llm_calls": 6,
         "new_tokens": 30,

@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.text.answers import contains, exact_match, normalize, token_f1
+from jaxrag.text.answers import (
+    contains,
+    exact_match,
+    has_answer,
+    normalize,
+    sub_em,
+    token_f1,
+    unify,
+)
 from jaxrag.types import InputError
 
 WORDS = st.sampled_from(["yes", "no", "the", "a", "Paris", "paris.", "1,000", "New", "York", "!"])
@@ -59,7 +67,53 @@ def test_contains_whole_tokens_only() -> None:
     assert contains("anything", ()) == 0.0
 
 
-@pytest.mark.parametrize("score", [exact_match, contains])
+@pytest.mark.parametrize(
+    ("prediction", "answer", "right"),
+    [
+        ("The The", "the the", 1.0),
+        ("the", "A", 1.0),  # as in SQuAD's script
+        ("!!!", "!!!", 1.0),
+        ("", "The The", 0.0),
+        (" \n", "!!!", 0.0),
+        ("\u200b", "A", 0.0),
+        ("...", "The The", 0.0),
+    ],
+)
+def test_answers_of_articles_or_signs_only(prediction: str, answer: str, right: float) -> None:
+    scores = exact_match, contains, sub_em
+    assert [score(prediction, [answer]) for score in scores] == [right] * 3
+    assert token_f1(prediction, answer) == right
+
+
+def test_such_an_answer_is_contained_as_it_is_written() -> None:
+    assert contains("It is vitamin A.", ["A"]) == 1.0
+    assert contains("a band called The The", ["The The"]) == 1.0
+    assert contains("it is a dog", ["A"]) == sub_em("it is a dog", ["A"]) == 0.0
+
+
+def test_sub_em_looks_for_characters() -> None:
+    assert (sub_em("the party", ["Art"]), contains("the party", ["Art"])) == (1.0, 0.0)
+    assert sub_em("x", ["xy"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "has"),
+    [
+        ("It is S\u00e3o Tom\u00e9.", "Sa\u0303o Tome\u0301", True),  # NFC and NFD
+        ("the BLUE-Nile", "blue - nile", True),  # tokens, whatever their case
+        ("the U.S. army", "U.S.", True),
+        ("the US army", "U.S.", False),  # punctuation counts
+        ("Beatles", "the Beatles", False),  # so do articles
+        ("Nile", "Nil", False),
+        ("snake_case", "snake", True),  # an underscore is no letter
+        ("anything", "\u200b", False),  # no token
+    ],
+)
+def test_dprs_rule(text: str, answer: str, has: bool) -> None:
+    assert has_answer(text, ["other", answer]) is has
+
+
+@pytest.mark.parametrize("score", [exact_match, contains, sub_em, has_answer])
 def test_a_bare_string_is_refused(score) -> None:
     with pytest.raises(InputError, match=r"pass \('Paris',\)"):
         score("Paris", "Paris")
@@ -77,5 +131,33 @@ def test_scores_are_ordered(prediction: str, answer: str) -> None:
     f1 = token_f1(prediction, answer)
     assert 0.0 <= exact_match(prediction, [answer]) <= f1 <= 1.0
     assert f1 == token_f1(answer, prediction)
-    if normalize(answer):
-        assert exact_match(prediction, [answer]) <= contains(prediction, [answer])
+    assert exact_match(prediction, [answer]) <= contains(prediction, [answer])
+    assert contains(prediction, [answer]) <= sub_em(prediction, [answer])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Beyonc\u00e9", "Beyonce"),
+        ("Beyonce\u0301", "BEYONC\u00c9"),
+        ("\u201cO\u2019Brien\u201d", "'O'Brien'"),
+        ("1990\u20131995", "1990-1995"),
+        ("\u22125", "-5"),
+        ("\uff21\uff22\uff11", "AB1"),
+        ("Stra\u00dfe", "STRASSE"),
+        ("\ufb01n\u3002", "fin."),
+    ],
+)
+def test_unicode_normalisation(one: str, other: str) -> None:
+    first, second = unify("unicode", one, other)
+    assert exact_match(first, [second]) == has_answer(first, [second]) == 1.0
+    assert unify("squad", one, other) == (one, other)
+
+
+@pytest.mark.parametrize(
+    "pair", ["\u304c \u304b", "\u0916\u0947 \u0916", "\u0e02\u0e49 \u0e02", "!!! ?!"]
+)
+def test_marks_of_letters_stay(pair: str) -> None:
+    """Kana voicing, Indic vowels, Thai tones; and texts of signs alone are kept."""
+    first, second = unify("unicode", *pair.split())
+    assert first != second

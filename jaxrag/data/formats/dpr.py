@@ -6,16 +6,14 @@ https://github.com/facebookresearch/DPR.
 
 from __future__ import annotations
 
-import ast
 import functools
 import logging
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jaxrag.core.hashing import digest
 from jaxrag.core.json_stream import read_elements
-from jaxrag.core.jsonl_input import InputLine
+from jaxrag.core.jsonl_input import InputLine, well_named, written_list
 from jaxrag.core.tables import read_table
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.set_row import SetRow
@@ -52,18 +50,11 @@ def answer_list(row: InputLine) -> tuple[str, ...]:
       InputError: the cell is no such list, or an answer is blank.
     """
     cell = row.string("answers")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # a backslash before another letter
-            warnings.simplefilter("ignore", DeprecationWarning)
-            answers = ast.literal_eval(cell.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        answers = None
-    if not isinstance(answers, (list, tuple)):
+    answers = written_list(cell)
+    if answers is None:
         shown = cell if len(cell) <= 60 else f"{cell[:60]}..."
         raise row.error("answers", f"is {shown!r}; a list of strings as Python writes it is needed")
-    answers = row._replace(fields={"answers": list(answers)}).strings("answers")
-    return tuple(dict.fromkeys(answers))
+    return row._replace(fields={"answers": answers}).answers("answers")
 
 
 def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
@@ -76,8 +67,9 @@ def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
     Raises:
       InputError: an element is not such an object.
     """
-    for number, element in enumerate(read_elements(path)):
-        answers = tuple(dict.fromkeys(element.strings("answers", optional=True)))
+    elements = well_named(read_elements(path), "answers", *_CONTEXTS)
+    for number, element in enumerate(elements):
+        answers = element.answers("answers", optional=True)
         positive = [_passage(one) for one in element.records(_CONTEXTS[0], optional=True)]
         others = [
             _passage(one)

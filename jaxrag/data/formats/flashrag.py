@@ -5,13 +5,14 @@ Source: Jin et al., FlashRAG, 2024, https://github.com/RUC-NLPIR/FlashRAG.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxrag.core.jsonl_input import InputLine, read_input, type_name
+from jaxrag.core.jsonl_input import InputLine, read_input, type_name, well_named
 from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.formats.hotpot import paragraphs, supporting_gold
+from jaxrag.data.formats.hotpot import ids_of_titles, paragraphs, supporting_gold
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Passage, Question
 
@@ -38,7 +39,10 @@ def read_flashrag(
     Raises:
       InputError: a line is not such an object.
     """
-    for line in read_input(path):
+    pooled = functools.cache(
+        lambda: ids_of_titles(_contexts(line, title_ids) for line in read_input(path))
+    )
+    for line in well_named(read_input(path), "choices", "metadata"):
         choices = line.strings("choices", optional=True)
         question = Question(
             id=line.identifier("id"),
@@ -51,8 +55,11 @@ def read_flashrag(
         if not isinstance(metadata, dict):
             yield SetRow(question)
         elif "supporting_facts" in metadata:
-            contexts, supporting = _multi_hop(line.record("metadata"), title_ids=title_ids)
-            yield SetRow(question, supporting_gold(contexts, supporting, titles_of), contexts)
+            facts = line.record("metadata").record("supporting_facts")
+            supporting = facts.strings("title", optional=True)
+            contexts = _contexts(line, title_ids)
+            gold = supporting_gold(contexts, supporting, titles_of, pooled)
+            yield SetRow(question, gold, contexts)
         else:
             contexts = tuple(_paragraph(line.record("metadata")))
             yield SetRow(question, tuple(GoldPassage(one.id) for one in contexts), contexts)
@@ -68,7 +75,7 @@ def _answers(line: InputLine, choices: tuple[str, ...]) -> tuple[str, ...]:
     if _is_boolean(line):
         return tuple(dict.fromkeys("yes" if answer else "no" for answer in answers))
     if not choices:
-        return tuple(dict.fromkeys(line.strings(field)))
+        return line.answers(field)
     if all(len(choice) == 1 and choice.isupper() for choice in choices):
         raise line.error("choices", "has the letters of the options only; their texts are needed")
     return tuple(dict.fromkeys(_choice(line, answer, choices) for answer in answers))
@@ -96,16 +103,13 @@ def _paragraph(metadata: InputLine) -> Iterator[Passage]:
         yield context(metadata.string("title", optional=True), metadata.string("passage"))
 
 
-def _multi_hop(
-    metadata: InputLine, *, title_ids: bool
-) -> tuple[tuple[Passage, ...], tuple[str, ...]]:
-    """Paragraphs and supporting titles of a multi-hop question."""
-    supporting = metadata.record("supporting_facts").strings("title", optional=True)
-    holder = metadata.record("context")
+def _contexts(line: InputLine, title_ids: bool) -> tuple[Passage, ...]:
+    """Paragraphs of a multi-hop question."""
+    holder = line.record("metadata").record("context")
     titles = holder.strings("title", optional=True)
     field = "content" if "content" in holder.fields else "sentences"  # 2wiki's; HotpotQA's
     texts = holder.items(field, optional=not titles)
     if len(texts) != len(titles):
         raise holder.error(field, f"has {len(texts)} paragraphs for {len(titles)} titles")
     found = list(zip(titles, texts, strict=True))
-    return paragraphs(holder, field, found, title_ids=title_ids), supporting
+    return paragraphs(holder, field, found, title_ids=title_ids)

@@ -5,12 +5,14 @@ Sources: Yang et al., HotpotQA, EMNLP 2018; Ho et al., 2WikiMultiHopQA, COLING 2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.json_stream import read_elements
-from jaxrag.core.jsonl_input import InputLine, type_name
+from jaxrag.core.jsonl_input import InputLine, type_name, well_named
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Passage, Question
@@ -27,7 +29,8 @@ def read_hotpot(
     """The questions of a file, in order, in the memory of one question.
 
     A question's paragraphs are its contexts. The paragraphs with the titles of its
-    ``supporting_facts`` are gold, of the contexts and, by title, of the corpus ``titles_of``.
+    ``supporting_facts`` are gold, of the contexts and, by title, of the corpus ``titles_of``; also
+    those that were not retrieved for the question (in the fullwiki files), see `supporting_gold`.
 
     Args:
       path: the file: ``_id``, ``question``, ``answer``, ``supporting_facts`` as [title, number of
@@ -40,7 +43,12 @@ def read_hotpot(
     Raises:
       InputError: an element is not such an object.
     """
-    for element in read_elements(path):
+
+    def contexts_of(element: InputLine) -> tuple[Passage, ...]:
+        return paragraphs(element, "context", _pairs(element, "context"), title_ids=title_ids)
+
+    pooled = functools.cache(lambda: ids_of_titles(map(contexts_of, read_elements(path))))
+    for element in well_named(read_elements(path), "supporting_facts", "context"):
         if answered and "answer" not in element.fields:
             raise element.error("answer", "is missing; is this the test file, without answers?")
         answer_id = element.string("answer_id", optional=True)
@@ -52,8 +60,9 @@ def read_hotpot(
             answers=tuple(dict.fromkeys(names)),
         )
         supporting = [title for title, _ in _pairs(element, "supporting_facts")]
-        contexts = paragraphs(element, "context", _pairs(element, "context"), title_ids=title_ids)
-        yield SetRow(question, supporting_gold(contexts, supporting, titles_of), contexts)
+        contexts = contexts_of(element)
+        gold = supporting_gold(contexts, supporting, titles_of, pooled)
+        yield SetRow(question, gold, contexts)
 
 
 def paragraphs(
@@ -71,12 +80,28 @@ def paragraphs(
     return tuple(dict.fromkeys(passages))
 
 
+def ids_of_titles(contexts: Iterable[Iterable[Passage]]) -> dict[str, str]:
+    """Ids of the contexts of all questions by title; of several the first."""
+    found: dict[str, str] = {}
+    for passage in itertools.chain.from_iterable(contexts):
+        found.setdefault(passage.title, passage.id)
+    return found
+
+
 def supporting_gold(
-    contexts: Sequence[Passage], supporting: Sequence[str], titles_of: str
+    contexts: Sequence[Passage],
+    supporting: Sequence[str],
+    titles_of: str,
+    pooled: Callable[[], Mapping[str, str]],
 ) -> tuple[GoldPassage, ...]:
-    """Gold passages: contexts with supporting titles, and these titles in a corpus of titles."""
-    wanted = dict.fromkeys(supporting)
+    """Gold passages: contexts with supporting titles, and these titles in a corpus of titles.
+
+    A title that is not among the contexts is another question's context (``pooled``, which is read
+    only then); or it stands for a passage that is in no corpus, so that it counts as not found.
+    """
+    wanted, titles = dict.fromkeys(supporting), {passage.title for passage in contexts}
     own = [GoldPassage(passage.id) for passage in contexts if passage.title in wanted]
+    own += [GoldPassage(pooled().get(one, one)) for one in wanted if one not in titles]
     named = [GoldPassage(title, titles_of) for title in wanted] if titles_of else []
     return (*dict.fromkeys(own), *named)
 

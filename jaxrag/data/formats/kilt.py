@@ -28,9 +28,10 @@ def read_kilt(path: Path) -> Iterator[SetRow]:
     for line in read_input(path):
         outputs = line.records("output")
         answers = [output.string("answer", optional=True) for output in outputs]
-        kept = tuple(dict.fromkeys(answer for answer in answers if answer.strip()))
+        kept = [answer for answer in answers if answer.strip()]
         if not kept:
             raise line.error("output", "has no 'answer'; KILT's test files are published without")
+        kept = line._replace(fields={"output": kept}).answers("output")
         question = Question(line.identifier("id"), line.string("input"), kept)
         yield SetRow(question, tuple(dict.fromkeys(_pages(outputs))))
 

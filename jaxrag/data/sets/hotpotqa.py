@@ -20,8 +20,8 @@ class HotpotQA(BenchmarkBuilder, skip_registration=True):
     Gold passages are the paragraphs with the titles of the supporting facts: of the contexts, and
     of the corpus of all first paragraphs, where a passage's id is its title. Titles are kept as
     published, with HTML entities ("Etiquette &amp; Espionage"). The fullwiki file of the dev split
-    has the same questions with retrieved paragraphs, which may lack the supporting ones; it serves
-    if the distractor file is not there. Test answers are not published.
+    has the same questions with retrieved paragraphs, which may lack the supporting ones (these stay
+    gold); it serves if the distractor file is not there. Test answers are not published.
     """
 
     NAME = "hotpotqa"

@@ -47,8 +47,9 @@ def p_text(p: float) -> str:
 
 
 def count_text(row: Row) -> str:
-    """Number of answered questions, with errors and whether the run is unfinished."""
-    notes = [errors_text(row)] * bool(row.errors) + ["unfinished"] * (not row.finished)
+    """Number of answered questions; those without gold, errors, whether the run is unfinished."""
+    notes = [f"{row.without_gold:,} without gold"] * bool(row.without_gold)
+    notes += [errors_text(row)] * bool(row.errors) + ["unfinished"] * (not row.finished)
     return f"{row.answered:,}" + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -78,6 +79,7 @@ HEADINGS = {
     "exact_match": "EM %",
     "f1": "F1 %",
     "contains": "contains %",
+    "sub_em": "sub EM %",
     "precision_positive": "precision of yes %",
     "precision_macro": "macro precision %",
     "recall": "recall %",

@@ -243,7 +243,8 @@ def agreements(lines: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
 def _passages(line: Mapping[str, Any], first: str, second: str) -> Float[np.ndarray, "p 2"]:
     """Two judgements of each different passage of a question."""
     columns = (chain.from_iterable(line[name]) for name in ("passages", first, second))
-    return np.array(list({name: pair for name, *pair in zip(*columns, strict=True)}.values()))
+    pairs = {name: pair for name, *pair in zip(*columns, strict=True)}
+    return np.array(list(pairs.values())).reshape(-1, 2)
 
 
 def _raw(sums: Counts) -> Float[np.ndarray, " r"]:

@@ -62,26 +62,22 @@ class Config:
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Searches, reads every passage alone, and chooses by the mixture.
 
-        Raises:
-          InputError: nothing was found.
+        Where nothing was found, the question alone is read.
         """
         trace: steps.Trace = {"task": kinds.task_of(question)}
         pool = await steps.find_candidates(question, tools, self, trace)
-        if not pool.rows:
-            raise InputError(f"Question {question.id}: nothing was found to read.")
         record_choice(trace, tools, pool, {"score": pool.scores}, pool.rows)
-        passages = tools.retriever.passages(pool.rows)
+        each_read = [[one] for one in tools.retriever.passages(pool.rows)] or [[]]
         if question_kinds.options(question):
             answers = question_kinds.option_texts(question)
             each = await gather(
-                *(tasks.choice_logprobs(question, [p], tools, self.reader) for p in passages)
+                *(tasks.choice_logprobs(question, p, tools, self.reader) for p in each_read)
             )
         else:
-            answers = await self._answers(question, passages, tools)
-            each = await gather(*(self._logprobs(question, p, answers, tools) for p in passages))
-        mixed = log_mixture(
-            jnp.asarray(pool.scores), jnp.asarray(each), temperature=self.temperature
-        )
+            answers = await self._answers(question, each_read, tools)
+            each = await gather(*(self._logprobs(question, p, answers, tools) for p in each_read))
+        scores = jnp.asarray(pool.scores or (0.0,))
+        mixed = log_mixture(scores, jnp.asarray(each), temperature=self.temperature)
         text = answers[int(jnp.argmax(mixed))]
         trace["answer"] = {"text": text}
         trace["ensemble"] = dict(zip(answers, np.asarray(mixed).tolist(), strict=True))
@@ -89,22 +85,22 @@ class Config:
         return Answer(question.id, text, trace)
 
     async def _answers(
-        self, question: Question, passages: list[Passage], tools: Tools
+        self, question: Question, each_read: list[list[Passage]], tools: Tools
     ) -> tuple[str, ...]:
         """The different answers that the model writes from each passage alone, in their order."""
         replies = await gather(
             *(
-                steps.ask_from_passages(question, [passage], tools.llm, self.reader, {})
-                for passage in passages
+                steps.ask_from_passages(question, passages, tools.llm, self.reader, {})
+                for passages in each_read
             )
         )
         return tuple(dict.fromkeys(reply.text for reply in replies if reply.text)) or ("",)
 
     async def _logprobs(
-        self, question: Question, passage: Passage, answers: tuple[str, ...], tools: Tools
+        self, question: Question, passages: list[Passage], answers: tuple[str, ...], tools: Tools
     ) -> tuple[float, ...]:
         """log p(y|q,d) of each answer y, summed over its tokens, without an end token."""
-        prompt = tasks.prompt(question, [passage], tools.llm, self.reader, {})
+        prompt = tasks.prompt(question, passages, tools.llm, self.reader, {})
         parts = await gather(
             *(tools.llm.logprob(prompt, tasks.continuation(prompt, answer)) for answer in answers)
         )

@@ -169,7 +169,7 @@ class _Supervised:
         examples = []
         for dataset in datasets:
             passages = dataset.passages
-            gold = {q: [passages.row_of(i) for i in ids] for q, ids in dataset.gold.items()}
+            gold = {q: [*passages.rows_of(ids).values()] for q, ids in dataset.gold.items()}
             examples += supervised_training.mine(
                 dataset.questions, gold, passages, retriever, depth=self.depth, distant=self.distant
             )

@@ -15,6 +15,7 @@ import grain
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrag.evaluation.metrics import passage_has, telling_answers
 from jaxrag.methods.r3.contrastive import (
     ContrastiveBatch,
     Evaluate,
@@ -27,7 +28,6 @@ from jaxrag.methods.r3.settings import SupervisedTraining
 from jaxrag.models.bert.towers import Towers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.text.answers import contains
 from jaxrag.training.loop import Data
 from jaxrag.types import InputError, Question
 
@@ -58,8 +58,9 @@ def mine(
     """Examples with hard negatives: retrieved passages that are not gold and contain no answer.
 
     A question without gold passages gets, as distant supervision, the first retrieved passages that
-    contain an answer (as in DPR, Karpukhin et al. 2020); if there are none, it is left out. An
-    example without hard negatives gets other questions' positives in training.
+    contain an answer (as in DPR, Karpukhin et al. 2020); if there are none, it is left out. Words
+    such as yes and no are no such answer, see `telling_answers`. An example without hard negatives
+    gets other questions' positives in training.
 
     Args:
       questions: with their answers.
@@ -77,10 +78,10 @@ def mine(
     examples = []
     for question, ranking in zip(known, rankings, strict=True):
         found = list(zip(ranking.ids, passages.get(ranking.ids), strict=True))
-        right = [row for row, p in found if contains(f"{p.title} {p.text}", question.answers)]
+        answers = telling_answers(question)
+        right = [row for row, passage in found if passage_has(passage, answers)]
         positives = tuple(gold.get(question.id, ())) or tuple(right[:distant])
-        scored = zip(ranking.ids, ranking.scores, strict=True)  # BM25 fills up with scores of 0
-        wrong = [row for row, score in scored if score > 0 and row not in {*right, *positives}]
+        wrong = [row for row in ranking.ids if row not in {*right, *positives}]
         if positives:
             examples.append(Example(question.text, positives, tuple(wrong)))
     if not examples:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
-from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words, version
+from jaxrag.retrieval.bm25.words import RULES, bm25s, indexed_text, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
@@ -45,8 +45,9 @@ _POSTING = 8  # bytes of a posting: a passage and its score
 class Bm25:
     """Settings of a BM25 index; the defaults are near those of Anserini.
 
-    Words are runs of two or more letters, digits and underscores, in lower case. The index has no
-    vectors, so AIS cannot select from it.
+    Words are runs of two or more letters, digits and underscores, in lower case; in scripts without
+    blanks, characters and pairs of them (see `split_words`). A passage that shares no word with the
+    query is not found. The index has no vectors, so AIS cannot select from it.
 
     Attributes:
       variant: "lucene", idf log(1 + (n - f + 1/2) / (f + 1/2)), above 0 for every word;
@@ -175,11 +176,10 @@ class Bm25Index:
         return cls(identity, passages, settings, manifest, searcher)
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
-        """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
+        """The ``k`` best passages of each query, of those that share a word with it; maybe none.
 
-        A passage that shares no word with the query scores 0; such passages follow in the order of
-        rows, so that a query without a known word gets the first ``k`` rows. A word counts as often
-        as the query has it.
+        A word counts as often as the query has it. The score of a passage is 0 if the words that it
+        shares weigh nothing (in the variants "robertson" and "atire").
 
         Raises:
           InputError: ``k`` is below 1.
@@ -206,10 +206,10 @@ class Bm25Index:
         rankings = []
         for words in queries:
             scores.fill(0)
-            for word in words:
-                postings = slice(starts[word], starts[word + 1])
-                np.add.at(scores, parts["indices"][postings], parts["data"][postings])
-            rankings.append(_best(scores, k))
+            shared = [parts["indices"][starts[word] : starts[word + 1]] for word in words]
+            for word, rows in zip(words, shared, strict=True):
+                np.add.at(scores, rows, parts["data"][starts[word] : starts[word + 1]])
+            rankings.append(_best(scores, shared, k))
         return rankings
 
 
@@ -218,8 +218,12 @@ def _threads(passages: int) -> int:
     return max(1, min(os.cpu_count() or 1, _BUFFERS // max(passages, 1)))
 
 
-def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
+def _best(
+    scores: Float[np.ndarray, " n"], shared: Sequence[Int[np.ndarray, " p"]], k: int
+) -> Ranking:
     """The ``k`` largest scores, none of which is negative; equal scores in the order of rows.
+
+    ``shared`` are the rows that have each word of the query; others are left out.
 
     Only blocks of rows are compared that have one of the k largest maxima. A block is every m-th
     row, so that the maxima of m blocks are one sweep over the scores.
@@ -234,9 +238,9 @@ def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
     rows = np.sort(np.append(rows, blocks[blocks >= m] - m + m * _BLOCK))
     rows = rows[scores[rows] >= least] if least > 0 else rows[scores[rows] > 0]
     rows = rows[np.argsort(-scores[rows], kind="stable")][:k]
-    if len(rows) < k:
-        zeros = np.flatnonzero(scores[: 2 * k] == 0)
-        rows = np.append(rows, zeros[: k - len(rows)])
+    if len(rows) < k and shared:
+        having = np.unique(np.concatenate(shared))
+        rows = np.append(rows, having[scores[having] == 0][: k - len(rows)])
     return Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
 
 
@@ -244,7 +248,7 @@ def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
     """Sources of an index: corpus, settings, versions of the libraries."""
     packages = ("bm25s", "PyStemmer") if settings.stemmer != "none" else ("bm25s",)
     return {
-        "settings": dataclasses.asdict(settings),
+        "settings": {**dataclasses.asdict(settings), "rules": RULES},
         "passages": {"identity": passages.identity, "count": len(passages)},
         "libraries": {name: version(name) for name in packages},
     }

@@ -1,16 +1,33 @@
-"""Words of texts, as the library bm25s splits them."""
+"""Words of texts, as the library bm25s splits them, and by a rule for scripts that it breaks."""
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import itertools
 import logging
+import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxrag.text.characters import of_categories
 from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.bm25.index import Bm25
+
+
+RULES = 2
+"""Part of an index's identity: increase it when texts are split otherwise."""
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Myanmar, Khmer
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9d\U0001b000-\U0001b16f"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f"  # Han
+    "\u1100-\u11ff\u3105-\u31bf\ua960-\ua97f\uac00-\ud7ff"  # Bopomofo and Hangul
+)
+"""Scripts without blanks between words; and Hangul, whose words carry particles."""
 
 
 def indexed_text(passage: Passage, settings: Bm25) -> str:
@@ -21,13 +38,56 @@ def indexed_text(passage: Passage, settings: Bm25) -> str:
 def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:
     """The words of each text, in its order.
 
+    Runs of two or more letters, digits and underscores. A text with combining marks is brought to
+    NFC, and the marks are parts of its words. Of a run in a script without blanks (Chinese,
+    Japanese, Thai, Korean, ...) the words are its characters and its pairs of neighbours.
+
     Raises:
       InputError: unknown stop words or stemmer.
     """
-    library = bm25s()
+    ours = list(map(_is_ours, texts))
+    plain = [text for text, own in zip(texts, ours, strict=True) if not own]
+    separated = [_separated(text) for text, own in zip(texts, ours, strict=True) if own]
+    found = iter(_tokenize(plain, r"(?u)\b\w\w+\b", settings))
+    own_found = iter(_tokenize(separated, r"\S+", settings))
+    return [next(own_found if own else found) for own in ours]
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What `_is_ours` looks for; and words, the runs of scripts without blanks in group 1."""
+    mark = of_categories("M")
+    run = rf"((?:(?=\w)[{_UNSPACED}]{mark}*)+)"
+    return (
+        re.compile(f"[{_UNSPACED}]|{mark}"),
+        re.compile(rf"{run}|(?![{_UNSPACED}])\w(?:(?![{_UNSPACED}])\w|{mark})+"),
+    )
+
+
+def _is_ours(text: str) -> bool:
+    if text.isascii():
+        return False
+    text = text.lower()  # which gives the Turkish I a mark
+    return not unicodedata.is_normalized("NFC", text) or bool(_patterns()[0].search(text))
+
+
+def _separated(text: str) -> str:
+    """The words of a text, with blanks between them."""
+    words = []
+    for match in _patterns()[1].finditer(unicodedata.normalize("NFC", text.lower())):
+        if match[1]:
+            characters = re.findall(rf"\w{of_categories('M')}*", match[1])
+            words += [*characters, *map("".join, itertools.pairwise(characters))]
+        else:
+            words.append(match[0])
+    return " ".join(words)
+
+
+def _tokenize(texts: list[str], pattern: str, settings: Bm25) -> list[list[str]]:
     try:
-        return library.tokenize(
-            list(texts),
+        return bm25s().tokenize(
+            texts,
+            token_pattern=pattern,
             stopwords=None if settings.stopwords == "none" else settings.stopwords,
             stemmer=_stemmer(settings.stemmer),
             return_ids=False,

@@ -118,6 +118,11 @@ class Passages:
                 return row
         raise KeyError(passage_id)
 
+    def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Rows of the passages with these ids, in their order, without those that are not there."""
+        rows = {passage.id: row for row, passage in self._by_id(ids)}
+        return {one: rows[one] for one in ids if one in rows}
+
     def find(self, ids: Sequence[str]) -> list[Passage]:
         """The passages with these ids, in the given order, read in one batch.
 

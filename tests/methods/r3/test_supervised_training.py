@@ -43,6 +43,23 @@ def fresh(made: Path, directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.parametrize("task", ["open", "yes_no", "labels"])
+def test_words_of_closed_answers_are_no_distant_positives(tmp_path: Path, task: str) -> None:
+    """A passage with the word "no" does not answer, and is a hard negative like others."""
+    texts = ("no cheese is made in Oslo", "cheese of Oslo is imported")
+    passages = write_passages(
+        tmp_path / "corpus", (Passage(f"p{i}", "", text) for i, text in enumerate(texts))
+    )
+    index = Bm25Index.build(tmp_path / "bm25", passages)
+    question = Question(
+        "q", "is cheese made in Oslo", ("no",), ("yes", "no")[: 2 * (task == "labels")], task
+    )
+    with pytest.raises(InputError, match="None of the 1 questions"):
+        mine([question], {}, passages, index)
+    (example,) = mine([question], {"q": [1]}, passages, index)
+    assert example.positives == (1,) and example.negatives == (0,)
+
+
 def test_negatives_rank_high_and_contain_no_answer(tmp_path: Path) -> None:
     passages = write_passages(
         tmp_path / "corpus", (Passage(f"p{i}", "", text) for i, text in enumerate(TEXTS))

@@ -14,13 +14,12 @@ from typing import Any
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.evaluation.metrics import accuracy
+from jaxrag.evaluation.metrics import accuracy, passage_has, telling_answers
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
 from jaxrag.steps.asking import Trace
 from jaxrag.steps.tools import Tools
-from jaxrag.text.answers import contains
 from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.step import check
 from jaxrag.types import Generation, InputError, Question
@@ -34,7 +33,8 @@ class Worth:
 
     Attributes:
       exact_match, f1: weights of the reader's scores; if both are 0, no answer is generated.
-      hit: weight of a hit, 1 if the passages read contain an answer, else -1.
+      hit: weight of a hit, 1 if the passages read contain an answer, else -1; 0 where that says
+        nothing, as of the answer "no" (`telling_answers`).
       gold: a hit is a gold passage among those read, not an answer in their text.
       rerank: weight of the mean score that the run's reranker gives the passages read for the
         question itself, 0 where nothing was found; it needs neither answers nor gold passages.
@@ -68,7 +68,8 @@ def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
     found = [
         question
         for question in dataset.questions
-        if (question.answers or not needs[0]) and (dataset.gold.get(question.id) or not needs[1])
+        if ((question.answers if worth.reads else telling_answers(question)) or not needs[0])
+        and (dataset.gold.get(question.id) or not needs[1])
     ]
     what = " and ".join(
         name for name, need in zip(("gold answers", "gold passages"), needs, strict=True) if need
@@ -142,7 +143,7 @@ class Rewards:
         return records
 
     def _worth(self, record: Mapping[str, Any]) -> float:
-        total = self.worth.hit * (1.0 if record["hit"] else -1.0)
+        total = self.worth.hit * {True: 1.0, False: -1.0, None: 0.0}[record["hit"]]
         if self.worth.reads:
             total += self.worth.exact_match * record["exact_match"] + self.worth.f1 * record["f1"]
         if self.worth.rerank:
@@ -175,9 +176,10 @@ class Rewards:
 
         return score
 
-    def _hit(self, question: Question, ids: Sequence[str]) -> bool:
-        """Whether the passages include a gold one, or contain an answer."""
+    def _hit(self, question: Question, ids: Sequence[str]) -> bool | None:
+        """Whether the passages include a gold one, or contain an answer; None if undefined."""
         if self.worth.gold:
             return not set(self.gold[question.id]).isdisjoint(ids)
         passages = self.dataset.passages.find(ids)
-        return any(contains(f"{p.title} {p.text}", question.answers) for p in passages)
+        answers = telling_answers(question)
+        return any(passage_has(one, answers) for one in passages) if answers else None

@@ -87,6 +87,17 @@ def test_em_f1_and_hit_by_hand() -> None:
     assert second["queries"] == ["second", "first"] and second["hit"]
 
 
+def test_a_hit_of_a_closed_answer_says_nothing() -> None:
+    """Any passage may have the word "no"."""
+    closed = dataclasses.replace(QUESTION, answers=("no",))
+    found, (record,) = rewards(Worth(f1=0.5, hit=2.0))([closed], [wrote("first **")])
+    assert record["hit"] is None and found == pytest.approx([0.0])
+    dataset: Any = SimpleNamespace(questions=[closed], gold={}, name="closed")
+    assert usable(dataset, Worth(), 0) == [closed]
+    with pytest.raises(InputError, match="No question of closed has gold answers"):
+        usable(dataset, Worth(exact_match=0.0, f1=0.0), 0)
+
+
 def test_a_reranker_rewards_the_passages_read_for_the_question() -> None:
     class Scores:
         identity = json.dumps({"reranker": "scripted"})
