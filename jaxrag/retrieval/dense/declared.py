@@ -31,6 +31,12 @@ DENSE_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 _QUERY, _PASSAGE = ("query",), ("document", "passage", "corpus")  # names of prompts
 _UNLIMITED = 1 << 62  # tokens
+_DISTANCE = "declares {} distances: indexes have inner products, and euclidean ones with metric=l2"
+_SIMILARITIES = {
+    None: "declares neither Normalize nor a similarity: vectors get unit length, so that scores are "
+    "cosines, as by default in sentence-transformers; normalise=False keeps their lengths",
+    **{name: _DISTANCE.format(name) for name in ("euclidean", "manhattan")},
+}  # what to tell of vectors whose own length counts, or may count
 _log = logging.getLogger("jaxrag")
 _told = set[str]()
 
@@ -53,12 +59,14 @@ class Declared(NamedTuple):
       settings: fields of `jaxrag.retrieval.dense.encoder.EncoderSettings`.
       dense: layers between pooling and scaling.
       lower_case: whether texts are put in lower case.
+      notes: for a setting, what to tell unless it is set.
     """
 
     network: Path
     settings: dict[str, Any]
     dense: tuple[Dense, ...]
     lower_case: bool
+    notes: dict[str, str]
 
 
 def read_declared(path: Path) -> Declared:
@@ -71,20 +79,24 @@ def read_declared(path: Path) -> Declared:
     network = path / modules[0][1] if modules else path
     general = _optional(path / "config_sentence_transformers.json")
     limits = _optional(network / "sentence_bert_config.json")
-    settings = _prompts(general, path)
+    settings, notes = _prompts(general, path)
     if general.get("truncate_dim") is not None:
         settings["matryoshka"] = integer(general, "truncate_dim", path)
     if limits.get("max_seq_length") is not None:
         settings["max_length"] = integer(limits, "max_seq_length", network)
     if modules:
         tokenizer = _optional(network / "tokenizer_config.json")
-        settings.setdefault("max_length", tokenizer.get("model_max_length", _UNLIMITED))
-        settings["pooling"] = _read_pooling(
-            path / modules[1][1], prompts=bool(general.get("prompts"))
-        )
-        settings["normalise"] = _normalised(general, [name for name, _ in modules], path)
+        most = integer(tokenizer, "model_max_length", network, _UNLIMITED)
+        settings.setdefault("max_length", most)
+        prompts = bool(general.get("prompts"))
+        settings["pooling"] = _read_pooling(path / modules[1][1], prompts=prompts)
+        # inner products of unit vectors are cosines, the similarity unless another is declared
+        unit, similarity = modules[-1][0] == "Normalize", general.get("similarity_fn_name")
+        settings["normalise"] = unit or similarity in (None, "cosine")
+        if not unit and similarity in _SIMILARITIES:
+            notes["normalise"] = _SIMILARITIES[similarity]
     dense = tuple(_read_dense(path / folder) for name, folder in modules if name == "Dense")
-    return Declared(network, settings, dense, bool(limits.get("do_lower_case")))
+    return Declared(network, settings, dense, bool(limits.get("do_lower_case")), notes)
 
 
 def _optional(file: Path) -> dict[str, Any]:
@@ -150,8 +162,8 @@ def _read_dense(folder: Path) -> Dense:
     return Dense(folder, inputs, outputs, bool(config.get("bias", True)), activation)
 
 
-def _prompts(general: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Prefixes by the prompts' names; the default prompt serves what has none of its own."""
+def _prompts(general: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Prefixes by the prompts' names, and a note; the default prompt serves what has none."""
     prompts, default = general.get("prompts") or {}, general.get("default_prompt_name")
     if not isinstance(prompts, dict) or any(not isinstance(p, str) for p in prompts.values()):
         raise InputError(f"{path}: the prompts of config_sentence_transformers.json are no texts.")
@@ -161,28 +173,11 @@ def _prompts(general: Mapping[str, Any], path: Path) -> dict[str, Any]:
         return next((prompts[name] for name in names if prompts.get(name)), "")
 
     fields = {"query_prefix": prefix(_QUERY, _PASSAGE), "passage_prefix": prefix(_PASSAGE, _QUERY)}
+    notes = {}
     if any(prompts.values()) and not any(fields.values()):
-        tell_once(
-            f"{path} declares the prompts {', '.join(prompts)}, none of them for queries or "
-            "passages: set query_prefix and passage_prefix of the encoder."
-        )
-    return fields if prompts else {}
-
-
-def _normalised(general: Mapping[str, Any], names: list[str], path: Path) -> bool:
-    """Whether vectors get unit length, so that inner products are the declared similarity."""
-    similarity = general.get("similarity_fn_name")
-    if similarity in ("euclidean", "manhattan"):
-        tell_once(
-            f"{path} declares the similarity {similarity}; indexes have inner products, and "
-            "euclidean distances with metric=l2."
-        )
-    if similarity is None and "Normalize" not in names:
-        tell_once(
-            f"{path} declares neither Normalize nor a similarity: vectors get unit length, so that "
-            "scores are cosines, the default of sentence-transformers; normalise=False keeps them."
-        )
-    return "Normalize" in names or similarity in (None, "cosine")
+        names = ", ".join(prompts)
+        notes["query_prefix"] = f"declares prompts ({names}), none of them for queries or passages"
+    return (fields if prompts else {}), notes
 
 
 def tell_once(message: str) -> None:

@@ -39,14 +39,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _DENSE = "dense_modules"  # key of their parameters, beside the network's
-_UNDECLARED = {
-    "pooling": "mean",
-    "query_prefix": "",
-    "passage_prefix": "",
-    "max_length": 256,
-    "matryoshka": 0,
-    "normalise": True,
-}  # those of all-MiniLM-L6-v2, for checkpoints that declare nothing
+# Settings where a checkpoint declares nothing, those of all-MiniLM-L6-v2.
+_UNDECLARED = {"pooling": "mean", "max_length": 256, "matryoshka": 0, "normalise": True}
+_UNDECLARED |= {"query_prefix": "", "passage_prefix": ""}
 _EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 
 
@@ -95,16 +90,10 @@ class Description(NamedTuple):
     max_length: int
 
 
-class Resolved(NamedTuple):
-    """Settings without None, what was declared, and the length of vectors."""
+def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Declared, int]:
+    """Settings without None, what the checkpoint declares, and the length of vectors.
 
-    settings: EncoderSettings
-    declared: Declared
-    dimension: int
-
-
-def resolve(path: Path, settings: EncoderSettings) -> Resolved:
-    """The settings of the encoder at ``path``; logs, once, those that contradict its files.
+    Logs, once, what was set to something else than is declared.
 
     Raises:
       InputError: for an invalid checkpoint or setting.
@@ -115,6 +104,9 @@ def resolve(path: Path, settings: EncoderSettings) -> Resolved:
     defaults["max_length"] = min(defaults["max_length"], config.max_tokens)
     given = {name: getattr(settings, name) for name in defaults}
     used = {name: defaults[name] if one is None else one for name, one in given.items()}
+    for name, note in declared.notes.items():
+        if given[name] is None:
+            tell_once(f"{path} {note}")
     if differing := [name for name in declared.settings if used[name] != defaults[name]]:
         told = ", ".join(f"{name} {defaults[name]!r} (set: {used[name]!r})" for name in differing)
         tell_once(f"{path} declares other settings than those of the encoder: {told}")
@@ -133,8 +125,7 @@ def resolve(path: Path, settings: EncoderSettings) -> Resolved:
         )
     least = 5 if settings.title_pair else 3  # special tokens, and some of a text
     buckets.check_length(used["max_length"], least, config.max_tokens, source=path)
-    settings = dataclasses.replace(settings, **used)
-    return Resolved(settings, declared, used["matryoshka"] or features)
+    return dataclasses.replace(settings, **used), declared, used["matryoshka"] or features
 
 
 def describe(path: Path, settings: EncoderSettings) -> Description:
@@ -144,11 +135,8 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
       InputError: for an invalid checkpoint or setting.
     """
     settings, declared, dimension = resolve(path, settings)
-    identity: dict[str, Any] = dataclasses.asdict(settings)
-    identity |= {
-        "weights": fingerprint(declared.network),
-        "dtype": compute_dtype(settings.dtype).name,
-    }
+    identity: dict[str, Any] = {"weights": fingerprint(declared.network)}
+    identity |= dataclasses.asdict(settings) | {"dtype": compute_dtype(settings.dtype).name}
     for name in ("title_pair", "layer_norm", "matryoshka"):
         if not identity[name]:  # so that indexes from before these settings stay valid
             del identity[name]
@@ -378,7 +366,7 @@ class BiEncoder:
     @property
     def dimension(self) -> int:
         """Length of a vector, by the checkpoint's configuration alone."""
-        return resolve(locate(self.checkpoint), self._settings()).dimension
+        return resolve(locate(self.checkpoint), self._settings())[2]
 
     def _settings(self) -> EncoderSettings:
         names = (field.name for field in dataclasses.fields(EncoderSettings))

@@ -183,6 +183,7 @@ def test_epochs_between_indexings_are_passes_over_the_questions_with_pools(
         seen.append((len(pooled), searcher.every))
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(r3_jobs, "load_model", lambda *_: train_job.Coin())
     monkeypatch.setattr(r3_jobs.training, "train", train)
     with pytest.raises(KeyboardInterrupt):
         job.execute(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ OLD = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens",
 TEXTS = ["the cat", "money in bank of river on rug", "", "paris is the capital of france " * 3]
 
 
-def write(path, *kinds, names=(), dense=(), pooling=None, network="", **files):
+def write(path, *kinds, names=(), dense=(), pooling=None, network="", **files: Any):
     """A random BERT that declares poolings (their old fields), dense layers and other modules.
 
     ``files`` has the contents of sentence_bert_config.json and config_sentence_transformers.json.
@@ -71,7 +72,7 @@ REFERENCES = {
     "weightedmean": lambda x: np.average(x, axis=0, weights=range(1, len(x) + 1)),
     "lasttoken": lambda x: x[-1],
 }
-DOT = {"config_sentence_transformers": {"similarity_fn_name": "dot"}}
+DOT: Any = {"config_sentence_transformers": {"similarity_fn_name": "dot"}}
 
 
 @pytest.mark.parametrize("kind", REFERENCES)
@@ -133,6 +134,18 @@ def test_unit_length_is_what_the_declared_similarity_needs(names, similarity, un
 
 
 @pytest.mark.parametrize(
+    ("similarity", "told"), [(None, "cosines"), ("euclidean", "metric=l2"), ("manhattan", "l2")]
+)
+def test_lengths_that_count_are_told_unless_they_are_set(similarity, told, tmp_path, caplog):
+    write(tmp_path, config_sentence_transformers={"similarity_fn_name": similarity})
+    BiEncoder(str(tmp_path), normalise=bool(not similarity)).describe()
+    assert not caplog.records
+    BiEncoder(str(tmp_path)).describe()
+    (record,) = caplog.records
+    assert told in record.getMessage() and str(similarity or "Normalize") in record.getMessage()
+
+
+@pytest.mark.parametrize(
     ("declared", "query", "passage"),
     [
         ({"prompts": {"query": "is ", "document": "of "}}, "is ", "of "),
@@ -160,7 +173,7 @@ def test_declared_prompts_are_put_before_texts(declared, query, passage, tmp_pat
 def test_unknown_prompts_are_logged(tmp_path, caplog):
     write(tmp_path, config_sentence_transformers={"prompts": {"sts": "is "}})
     BiEncoder(str(tmp_path)).describe()
-    assert "prompts sts, none of them for queries" in caplog.text
+    assert "declares prompts (sts), none of them for queries" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -177,7 +190,7 @@ def test_the_declared_length_cuts_texts(files, length, tmp_path):
     tokenizer = {"tokenizer_class": "BertTokenizer", "pad_token": "[PAD]"}
     if "tokenizer_config" in files:
         files = files | {"tokenizer_config": tokenizer | files["tokenizer_config"]}
-    encoder = BiEncoder(str(write(tmp_path, **files))).load()
+    encoder: Any = BiEncoder(str(write(tmp_path, **files))).load()
     assert encoder.max_length == json.loads(encoder.identity)["encoder"]["max_length"] == length
     words = ["the"] * (length - 3)  # beside [CLS], [SEP] and one more
     one, other = encoder.embed([" ".join([*words, "cat"]), " ".join([*words, "cat", "rug"])])
