@@ -33,8 +33,8 @@ _QUERY, _PASSAGE = ("query",), ("document", "passage", "corpus")  # names of pro
 _UNLIMITED = 1 << 62  # tokens
 _DISTANCE = "declares {} distances: indexes have inner products, and euclidean ones with metric=l2"
 _SIMILARITIES = {
-    None: "declares neither Normalize nor a similarity: vectors get unit length, so that scores are "
-    "cosines, as by default in sentence-transformers; normalise=False keeps their lengths",
+    None: "declares neither Normalize nor a similarity: vectors get unit length, so that scores "
+    "are cosines, as by default in sentence-transformers; normalise=False keeps their lengths",
     **{name: _DISTANCE.format(name) for name in ("euclidean", "manhattan")},
 }  # what to tell of vectors whose own length counts, or may count
 _log = logging.getLogger("jaxrag")

@@ -31,7 +31,8 @@ def write(path, *kinds, names=(), dense=(), pooling=None, network="", **files: A
     folders = [network, *(f"{i}_{name}" for i, name in enumerate(names[1:], 1))]
     kind = "sentence_transformers.models."
     rows = [
-        {"path": where, "type": kind + name} for where, name in zip(folders, names, strict=True)
+        {"name": name + where, "path": where, "type": kind + name}
+        for where, name in zip(folders, names, strict=True)
     ]
     (path / "modules.json").write_text(json.dumps(rows))
     for folder in folders[1:]:
