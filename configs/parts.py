@@ -29,8 +29,8 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.reproduction.engines import as_vllm
-from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.published_encoders import bge, nomic
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
@@ -56,13 +56,8 @@ SIZES = ("tiny", "small", "paper")
 ENGINES = ("vllm", "server")
 
 QWEN_7B = "hub:Qwen/Qwen2.5-7B-Instruct"
-BGE = BiEncoder("hub:BAAI/bge-large-en-v1.5", pooling="cls", max_length=512)
-_NOMIC = BiEncoder(
-    "hub:nomic-ai/nomic-embed-text-v1.5",
-    query_prefix="search_query: ",
-    passage_prefix="search_document: ",
-    max_length=512,
-)
+BGE = bge(instruction=False)
+_NOMIC = dataclasses.replace(nomic(), max_length=512)
 
 
 class Variant(NamedTuple):

@@ -183,9 +183,10 @@ def _train_r3(variant: Variant) -> TrainR3:
 
 
 def _from_dpr(job: TrainR3, paper: bool) -> TrainR3:
-    """The ablation without SiDR: DPR's vectors, computed again about every 15 epochs."""
-    start, every = (Dpr(""), 5000) if paper else (Dpr(max_length=128), 2)
-    return dataclasses.replace(job, start=start, search="reindexed", reindex_every=every)
+    """The ablation without SiDR: DPR's vectors, computed again every 15 epochs."""
+    start = Dpr("") if paper else Dpr(max_length=128)
+    again: dict[str, Any] = {"reindex_epochs": 15.0} if paper else {"reindex_every": 2}
+    return dataclasses.replace(job, start=start, search="reindexed", **again)
 
 
 def _recall(variant: Variant) -> RetrieverComparison:

@@ -180,7 +180,7 @@ def training(
     setting: Setting, start: str = "ms", generator: str = TRAINED_WITH, **changes: Any
 ) -> TrainR3:
     """R3's training on a data set; ``changes`` are fields of the job, or of its training."""
-    own = ("search", "reindex_every")
+    own = ("search", "reindex_every", "reindex_epochs")
     of_job = {name: changes.pop(name) for name in own if name in changes}
     fields: dict[str, Any] = {"evaluations": 20, "keep": ON_POLICY[:-1]}
     if not setting.paper:
@@ -439,8 +439,9 @@ _PHASES: Mapping[str, Callable[[Setting], TrainR3]] = {
 
 def _reindexed(setting: Setting) -> TrainR3:
     """From DPR_MS, re-indexed every 15 of 80 epochs; its inner products need no temperature."""
-    every = {"tiny": 2, "small": 8, "paper": 5000}[setting.scale]
-    update = Update() if setting.paper else dataclasses.replace(_UPDATE, temperature=1.0)
+    if setting.paper:
+        return training(setting, "dpr_ms", search="reindexed", reindex_epochs=15.0)
+    every, update = 2 if setting.scale == "tiny" else 8, dataclasses.replace(_UPDATE, temperature=1)
     return training(setting, "dpr_ms", search="reindexed", reindex_every=every, update=update)
 
 

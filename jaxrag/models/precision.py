@@ -65,7 +65,8 @@ def _product(axes: str, x: Array, y: Array) -> Array:
     written to memory in twice the bytes, and then rounded by another kernel.
     """
     sums = None if jax.default_backend() == "gpu" else jnp.float32
-    return jnp.einsum(axes, x, y, preferred_element_type=sums)
+    with matmul_precision(x.dtype):  # a derivative is traced outside of its network's context
+        return jnp.einsum(axes, x, y, preferred_element_type=sums)
 
 
 def scaled_linear(
@@ -83,7 +84,8 @@ def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
 def _backward(saved: tuple[Array, Array], cotangent: Float[Array, "*n o"]) -> tuple[Array, Array]:
     x, weight = saved
     to_x = _product("...o,oi->...i", cotangent, weight.astype(x.dtype))
-    to_weight = jnp.einsum("...o,...i->oi", cotangent, x, preferred_element_type=jnp.float32)
+    with matmul_precision(x.dtype):
+        to_weight = jnp.einsum("...o,...i->oi", cotangent, x, preferred_element_type=jnp.float32)
     return to_x.astype(x.dtype), to_weight.astype(weight.dtype)
 
 

@@ -78,7 +78,16 @@ def test_periodic_re_indexing_begins_with_dpr_trained_on_ms_marco(tmp_path: Path
     [results] = found.values()
     job: Any = work.jobs[results.directories["w/o semi-para"]]
     [before] = (work.jobs[path] for path in work.needs[results.directories["w/o semi-para"]])
-    assert isinstance(job.start, Dpr) and (job.search, job.reindex_every) == ("reindexed", 5000)
+    assert isinstance(job.start, Dpr) and (job.search, job.reindex_epochs) == ("reindexed", 15)
+    other: Any = r3.get_config("train_r3_from_dpr@paper-pubhealth")
+    for questions in (1119, 8079, 79_168):  # ARC-Challenge, PubHealth, NQ
+        for made in (job, other):
+            every, steps = (
+                made.steps_between_indexings(questions),
+                made.training.steps_over(questions),
+            )
+            online = [at for at in range(steps) if made.training.is_online(at, steps)]
+            assert len(range(online[0], steps, every)) == 3
     assert isinstance(before, TrainDpr) and before.data[0] == training_of("msmarco")[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -271,7 +270,8 @@ class LocalModel:
             job = self._job(whole, len(tokens) - 1, slots)
             jobs.append((job, np.array(added, np.int32)))
 
-        found = self._all(jobs, functools.partial(scored, self._prefill))
+        # not a partial, whose prefill would stay that of the first size
+        found = self._all(jobs, lambda jobs: scored(self._prefill, jobs))
         for values in found:
             self._check_numbers(values)
         return found

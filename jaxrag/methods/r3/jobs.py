@@ -318,6 +318,7 @@ class TrainR3:
       training: its settings.
       search: how passages are retrieved in training: "late", R3's; "beta", without reranking;
         "reindexed", by passage vectors that are recomputed every ``reindex_every`` steps.
+      reindex_epochs: the same in epochs, passes over the questions with pools; 0 uses the steps.
       depth: passages of a pool.
       limit, evaluation_limit: how many questions, from the first; 0 is all.
       leakage: as in `TrainSidr`.
@@ -334,6 +335,7 @@ class TrainR3:
     training: R3Training = R3Training()
     search: TrainingSearch = "late"
     reindex_every: int = 1000
+    reindex_epochs: float = 0.0
     depth: int = 100
     limit: int = 0
     evaluation_limit: int = 0
@@ -350,10 +352,11 @@ class TrainR3:
                 )
         elif self.start.search != "late":
             raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
-        if self.depth < 2 or self.reindex_every < 1:
+        if self.depth < 2 or self.reindex_every < 1 or self.reindex_epochs < 0:
             raise InputError(
-                f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool needs at "
-                "least 2 passages, and indexings are at least 1 step apart."
+                f"depth is {self.depth}, reindex_every {self.reindex_every} and reindex_epochs "
+                f"{self.reindex_epochs}: a pool needs at least 2 passages, and indexings are at "
+                "least 1 step apart."
             )
 
     def execute(self, workdir: str | Path) -> Outcome:
@@ -385,14 +388,15 @@ class TrainR3:
             store = Store(store_path(self.store, self.cache))
             texts = [question.text for question in self._questions(dataset)]
             write = _writer(directory, encoder, self.start, texts)
-            searcher = self._searcher(index, encoder, directory)
-            if isinstance(self.start, Dpr):
-                searched = self._at_step(searcher, test_index.passages, directory)
-            else:
-                searched = _late(test_index)
             try:
+                pooled = self._pools(dataset, index, environment, store, directory)
+                searcher = self._searcher(index, encoder, directory, len(pooled))
+                if isinstance(self.start, Dpr):
+                    searched = self._at_step(searcher, test_index.passages, directory)
+                else:
+                    searched = _late(test_index)
                 params = training.train(
-                    self._pools(dataset, index, environment, store, directory),
+                    pooled,
                     dataset.passages,
                     encoder,
                     searcher,
@@ -452,12 +456,18 @@ class TrainR3:
         found = {question.id: some for question, some in zip(questions, rows, strict=True)}
         return make_pools(questions, found, dataset.passages, environment, store, directory / POOLS)
 
-    def _searcher(self, index: Any, encoder: TowersEncoder, directory: Path) -> Any:
+    def steps_between_indexings(self, questions: int) -> int:
+        """Steps from one indexing to the next in a training on ``questions`` questions."""
+        steps = round(self.reindex_epochs * questions / self.training.batch)
+        return max(1, steps) if self.reindex_epochs else self.reindex_every
+
+    def _searcher(self, index: Any, encoder: TowersEncoder, directory: Path, questions: int) -> Any:
         passages = index.passages
         m = min(self.start.m if isinstance(self.start, Sidr) else _FOUND, len(passages))
         if self.search == "reindexed":
             indexes = _own(directory) / "indexes"
-            return VectorSearch(encoder, passages, indexes, self.reindex_every, m)
+            every = self.steps_between_indexings(questions)
+            return VectorSearch(encoder, passages, indexes, every, m)
         assert isinstance(index.index, BagOfTokens)  # since start.search is late
         if self.search == "beta":
             return BetaSearch(index.index, m)

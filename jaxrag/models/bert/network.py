@@ -240,3 +240,30 @@ def mean_pool(hidden: Float[Array, "b t d"], *, where: Bool[Array, "b t"]) -> Fl
 def cls_pool(hidden: Float[Array, "b t d"]) -> Float[Array, "b d"]:
     """The first token's hidden state, in float32."""
     return hidden[:, 0].astype(jnp.float32)
+
+
+def _weighted_pool(hidden: Float[Array, "b t d"], where: Bool[Array, "b t"]) -> Float[Array, "b d"]:
+    weights = where * jnp.arange(1.0, where.shape[1] + 1)  # a token's position, from 1
+    weights /= jnp.maximum(weights.sum(axis=1, keepdims=True), 1)
+    return (hidden.astype(jnp.float32) * weights[..., None]).sum(axis=1)
+
+
+POOLINGS: dict[str, Callable[..., jax.Array]] = {
+    "cls": lambda hidden, where: cls_pool(hidden),
+    "max": lambda hidden, where: jnp.where(where[..., None], hidden, -jnp.inf).max(axis=1),
+    "mean": lambda hidden, where: mean_pool(hidden, where=where),
+    "mean_sqrt_len_tokens": lambda hidden, where: (
+        mean_pool(hidden, where=where) * jnp.sqrt(where.sum(axis=1, keepdims=True))
+    ),
+    "weightedmean": _weighted_pool,
+    "lasttoken": lambda hidden, where: hidden[jnp.arange(len(where)), where.sum(axis=1) - 1],
+}
+"""Vectors of right-padded texts by the names of sentence-transformers, in the order of joining."""
+
+
+def pool(
+    hidden: Float[Array, "b t d"], pooling: str, *, where: Bool[Array, "b t"]
+) -> Float[Array, "b e"]:
+    """A vector of `POOLINGS`, or several one after the other ("cls+mean"), in float32."""
+    parts = [POOLINGS[kind](hidden, where) for kind in pooling.split("+")]
+    return jnp.concatenate(parts, axis=1).astype(jnp.float32)

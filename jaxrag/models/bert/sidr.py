@@ -116,7 +116,8 @@ def _backward(saved: tuple[Any, ...], cotangent: Float[Array, "b v"]) -> tuple[A
         return total, to_x.astype(x.dtype)
 
     nothing = jnp.zeros(table.shape, jnp.float32)
-    total, to_hidden = jax.lax.scan(add, nothing, (hidden, jnp.arange(parts) * chunk))
+    with matmul_precision(hidden.dtype):  # derivatives are traced outside of the network's context
+        total, to_hidden = jax.lax.scan(add, nothing, (hidden, jnp.arange(parts) * chunk))
     return to_hidden, total.astype(table.dtype), None
 
 

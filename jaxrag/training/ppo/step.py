@@ -20,6 +20,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxrag.functional import ppo
+from jaxrag.models.precision import matmul_precision
 from jaxrag.training.optimisation import check_length, make_optimiser
 from jaxrag.training.ppo.rollouts import Rollouts, target_mask
 from jaxrag.training.student.network import target_logprobs
@@ -186,7 +187,8 @@ def zero_value(module: Any) -> Params:
 
 def predict_values(value: Params, hidden: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """Predicted returns, linear in the hidden states, without gradient to them."""
-    return jax.lax.stop_gradient(hidden) @ value["weight"] + value["bias"]
+    with matmul_precision(hidden.dtype):
+        return jax.lax.stop_gradient(hidden) @ value["weight"] + value["bias"]
 
 
 @functools.cache

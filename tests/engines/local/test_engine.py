@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -456,10 +457,10 @@ def test_compiled_programs_are_cached_on_disk(tmp_path: Path, monkeypatch: Any) 
     assert list((tmp_path / "programs").iterdir()) and not (tmp_path / "other").exists()
 
 
-@pytest.mark.usefixtures("unprobed")
-def test_out_of_device_memory_halves_the_batch(
-    directory: Path, answers: list[Generation], monkeypatch: Any
-) -> None:
+@pytest.fixture
+def failing(monkeypatch: Any) -> Callable[[str, Any, int], None]:
+    """Makes a function run out of memory with more rows."""
+
     def failing(name: str, module: Any, most: int) -> None:
         real = getattr(module, name)
 
@@ -470,6 +471,31 @@ def test_out_of_device_memory_halves_the_batch(
 
         monkeypatch.setattr(module, name, run)
 
+    return failing
+
+
+@pytest.mark.usefixtures("unprobed")
+@pytest.mark.parametrize("call", ["logprob", "inspect"])
+def test_scores_go_on_in_smaller_batches(directory: Path, failing: Any, call: str) -> None:
+    def scores(model: LocalModel) -> list[Any]:
+        found = getattr(model, call)(CHATS, ["Oslo"] * len(CHATS))
+        return [getattr(one, "logprobs", one) for one in found]
+
+    wanted = scores(LocalModel.load(directory))
+    failing("extend", prefill, most=2)
+    model = LocalModel.load(directory)
+    for found, right in zip(scores(model), wanted, strict=True):
+        np.testing.assert_allclose(found, right, atol=1e-5)
+    assert model._sizes.prefill_rows == 2
+    failing("extend", prefill, most=0)
+    with pytest.raises(InputError, match="does not hold even one row"):
+        scores(model)
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_out_of_device_memory_halves_the_batch(
+    directory: Path, answers: list[Generation], failing: Any
+) -> None:
     failing("decode", decoding, most=8)
     model = LocalModel.load(directory, decode_rows=32)
     found = model.generate(CHATS * 2, max_new_tokens=12)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrag.functional.losses import distillation
+from jaxrag.methods.r3 import jobs as r3_jobs
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step
 from jaxrag.methods.r3.search import StepIndex, VectorSearch, step_name
 from jaxrag.methods.r3.settings import Update
@@ -168,6 +169,28 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     mesh = grad_cache.data_mesh(jax.devices()[:1])
     with pytest.raises(InputError, match="form is 'released'; for DPR it is 'dpr' or 'paper'"):
         make_step(module, Update(form="released"), steps=1, microbatch=1, mesh=mesh)
+
+
+def test_epochs_between_indexings_are_passes_over_the_questions_with_pools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = train_job.reindexed(tmp_path)
+    batches = dataclasses.replace(made.training, batch=2)
+    job = dataclasses.replace(made, training=batches, reindex_epochs=1.5)
+    seen = []
+
+    def train(pooled: Any, passages: Any, encoder: Any, searcher: Any, *_: Any, **__: Any) -> Any:
+        seen.append((len(pooled), searcher.every))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(r3_jobs, "load_model", lambda *_: train_job.Coin())
+    monkeypatch.setattr(r3_jobs.training, "train", train)
+    with pytest.raises(KeyboardInterrupt):
+        job.execute(tmp_path / "run")
+    [(questions, every)] = seen
+    assert questions > 4 and every == round(1.5 * questions / 2)
+    with pytest.raises(InputError, match="reindex_epochs -1"):
+        dataclasses.replace(made, reindex_epochs=-1)
 
 
 @pytest.mark.parametrize("name", [pytest.param("dpr", marks=pytest.mark.slow), "reindexed"])

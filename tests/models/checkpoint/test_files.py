@@ -1,5 +1,6 @@
 import json
 import sys
+from fnmatch import fnmatch
 
 import ml_dtypes
 import numpy as np
@@ -131,19 +132,22 @@ def test_hub_errors_are_input_errors(monkeypatch):
 
 
 def test_archives_of_torch_are_downloaded_only_without_safetensors(tmp_path, monkeypatch):
-    asked = []
+    asked, torch = [], ["pytorch_model-1.bin", "pytorch_model.bin"]
+    dense = ["1_Pooling/config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin"]
+    files = [*dense, "model.safetensors", "modules.json", *torch, "onnx/model.onnx"]
+    first = [*dense, "model.safetensors", "modules.json"]
 
     def download(repository, *, revision, allow_patterns):
-        asked.append([pattern for pattern in allow_patterns if "json" not in pattern][-1])
+        asked.append([name for name in files if any(fnmatch(name, p) for p in allow_patterns)])
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert locate("hub:org/name") == tmp_path
-    assert asked == ["*.model", "pytorch_model*.bin"]
+    assert asked == [first, [*first, *torch]]
     (tmp_path / "model.safetensors").touch()
     locate("hub:org/name")
     locate("hub:org/name", weights=False)
-    assert asked[2:] == ["*.model", "*.model"]
+    assert asked[2:] == [first, [name for name in first if name.endswith(".json")]]
 
 
 def test_json_errors_name_file_and_line(tmp_path):

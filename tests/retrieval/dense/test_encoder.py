@@ -125,7 +125,7 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": "max"}, "pooling is 'max'; allowed are 'mean' and 'cls'"),
+        ({"pooling": "sum"}, "pooling is 'sum'; allowed are cls, max, mean, .* joined by '\\+'"),
         ({"max_length": 65}, "max_length is 65; .* allows 3 to 64 tokens"),
         ({"max_length": 2}, "max_length is 2"),
         ({"max_length": 4, "title_pair": True}, "max_length is 4; .* allows 5 to 64 tokens"),

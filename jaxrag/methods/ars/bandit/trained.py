@@ -6,6 +6,7 @@ predicts the highest reward, without exploration. A checkpoint is safetensors an
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -78,14 +79,8 @@ class TrainedBandit(NamedTuple):
                 f"Contexts have shape {contexts.shape}; the bandit takes [q, {self.features}], "
                 "embeddings of the encoder that it was trained with."
             )
-        size = self.features if self.axes is None else self.axes.shape[1]
-        network = _network(size, self.arms, self.hidden, self.shared)
-
-        def one(x: Float[Array, " d"]) -> Int[Array, ""]:
-            return jnp.argmax(network.rewards(self.params, normalized(x[None], self.axes)[0]))
-
-        # Row by row: a product over all rows may round a row differently beside other rows.
-        return 1 + np.asarray(jax.jit(lambda rows: jax.lax.map(one, rows))(contexts))
+        shape = {"arms": self.arms, "hidden": self.hidden, "shared": self.shared}
+        return 1 + np.asarray(best_arms(self.params, self.axes, contexts, **shape))
 
     def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
         """K of a question with ``n`` rewrites.
@@ -99,6 +94,27 @@ class TrainedBandit(NamedTuple):
                 f"method.rewriter.n={self.arms}, or train another bandit."
             )
         return int(self.choose(np.asarray(context)[None])[0])
+
+
+@functools.partial(jax.jit, static_argnames=("arms", "hidden", "shared"))
+def best_arms(
+    params: Params,
+    axes: Float[Array, "d r"] | None,
+    contexts: Float[Array, "q d"],
+    *,
+    arms: int,
+    hidden: tuple[int, ...],
+    shared: bool,
+) -> Int[Array, " q"]:
+    """The arm with the highest predicted reward for each context, from 0; see `TrainedBandit`."""
+    size = contexts.shape[1] if axes is None else axes.shape[1]
+    network = _network(size, arms, hidden, shared)
+
+    def one(x: Float[Array, " d"]) -> Int[Array, ""]:
+        return jnp.argmax(network.rewards(params, normalized(x[None], axes)[0]))
+
+    # Row by row: a product over all rows may round a row differently beside other rows.
+    return jax.lax.map(one, contexts)
 
 
 def _network(d: int, arms: int, hidden: tuple[int, ...], shared: bool) -> Network:

@@ -7,8 +7,8 @@ The directory of the job holds
 ``held_out.jsonl``  scores of each held-out question
 ``ranker.jsonl``    the table: pairwise accuracy, Kendall's tau-b and nDCG with intervals, of the
                     trained ranker and of two references: the cosine of question and rewrite by the
-                    encoder that training started from (mean pooling), and chance (the mean over 100
-                    random orders of each question)
+                    encoder that training started from, and chance (the mean over 100 random orders
+                    of each question)
 
 The table compares with labels of all kinds that the file has for all held-out questions, whichever
 of them is trained on: a ranker may learn a judge's noise without learning what is relevant.

@@ -47,6 +47,20 @@ def test_k_does_not_depend_on_the_batch(bandit: TrainedBandit) -> None:
     assert together.tolist() == alone
 
 
+def test_the_choice_of_a_second_question_compiles_nothing(bandit: TrainedBandit) -> None:
+    compiled = []
+    again = bandit._replace(params=jax.tree.map(lambda leaf: leaf + 0, PARAMS))
+    bandit.count(CONTEXTS[0], 3)
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event)
+    )
+    try:
+        assert (bandit.count(CONTEXTS[1], 3), again.count(CONTEXTS[2], 3)) == (2, 3)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert not [event for event in compiled if "backend_compile" in event]
+
+
 def test_normalized_contexts_have_length_one_or_zero() -> None:
     found = normalized(jnp.array([[3.0, 4.0], [0.0, 0.0]]), None)
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)

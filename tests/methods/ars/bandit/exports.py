@@ -1,0 +1,17 @@
+"""Case of `tests/test_export.py`: the bandit's choice."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrag.functional.bandits.networks import mlp
+from jaxrag.methods.ars.bandit.trained import best_arms
+
+
+def _best_arms_case():
+    shape = jax.ShapeDtypeStruct
+    params = jax.eval_shape(mlp(8, 3, hidden=(4,)).init, jax.random.key(0))
+    arguments = (params, shape((24, 8), jnp.float32), shape((5, 24), jnp.float32))
+    return best_arms, arguments, {"arms": 3, "hidden": (4,), "shared": False}
+
+
+CASES = {"jaxrag.methods.ars.bandit.trained.best_arms": _best_arms_case}
