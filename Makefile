@@ -8,9 +8,9 @@ VENV ?= .venv
 VLLM ?= .venv-vllm
 TPU ?= .venv-tpu
 OLDEST ?= .venv-oldest
-DEFAULT_SUITE = -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not parity and not vllm'
+IN_PAIRS = -n 2 --dist loadfile --no-loadscope-reorder
+DEFAULT_SUITE = $(IN_PAIRS) -m 'not slow and not parity and not vllm'
 TPU_OPTIONS ?=
-VLLM_TESTS ?=
 # A package index that has torch's build for CPUs, if the default one has not, such as PyTorch's own:
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -21,7 +21,7 @@ export PIP_NO_COMPILE := 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-oldest test-313 test-vllm parity lint bench tpu tpu-fast clean notebooks site publish
+.PHONY: quickstart test test-all test-oldest test-313 test-vllm test-vllm-fast parity lint bench tpu tpu-fast clean notebooks site publish
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,7 +46,7 @@ test: $(VENV)/.test  ## the default suite: without torch and model hub
 	$(BIN)/python -m pytest $(DEFAULT_SUITE) --quick-compilation --ignore=tests/engines
 	$(BIN)/python -m pytest $(DEFAULT_SUITE) tests/engines
 
-test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
+test-all: $(VENV)/.parity notebooks test-vllm  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest -m 'not vllm'
 
 # vLLM needs other versions of our dependencies, so it has its own environment. Its packages for
@@ -63,7 +63,10 @@ $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	touch $@
 
 test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
-	$(VLLM)/bin/python -m pytest -m vllm $(VLLM_TESTS)
+	$(VLLM)/bin/python -m pytest -m vllm tests/engines
+
+test-vllm-fast: $(VLLM)/.done  ## the part of it that takes some minutes: in the process, fewer prompts
+	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/engines
 
 # The TPU compiler runs without a TPU; nothing else needs it, so it has its own environment.
 $(TPU)/.done: pyproject.toml constraints.txt constraints-tpu.txt
@@ -95,7 +98,7 @@ test-313:  ## the default suite on Python 3.13 with the newest versions; needs r
 	.ci/test-313
 
 parity: $(VENV)/.parity  ## only the comparisons against torch
-	$(BIN)/python -m pytest -m parity
+	$(BIN)/python -m pytest $(IN_PAIRS) -m parity
 
 lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/ruff check .
@@ -107,7 +110,7 @@ $(VENV)/.notebooks: $(VENV)/.core
 	touch $@
 
 notebooks: $(VENV)/.notebooks  ## executes the notebooks in colab/ at the size of a test
-	$(BIN)/python -m colab.execute
+	$(BIN)/python -m colab.execute --jobs=2
 
 $(VENV)/.site: $(VENV)/.core
 	$(PIP) install -q -c constraints.txt -e '.[demo,site]'
