@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 _EXTRAS = re.compile(r'"-e", "\.\[(.*?)\]"')
@@ -37,7 +37,7 @@ def absent_modules(extras: Iterable[str]) -> list[str]:
     )
 
 
-def _add(requirement: Requirement, known: set[str], seen: set[str]) -> None:
+def _add(requirement: Requirement, known: set[NormalizedName], seen: set[str]) -> None:
     """Adds a package and all that it requires to ``known``."""
     known.add(canonicalize_name(requirement.name))
     if str(requirement) in seen:
