@@ -73,11 +73,13 @@ class VllmModel:
         ends: Sequence[int],
         identity: str,
         lora: Any = None,
+        seeds: bool = True,
+        gives_scores: bool = True,
     ) -> None:
         self._engine, self._encode, self._lora = engine, encode, lora
+        self._seeds, self.gives_scores = seeds, gives_scores
         self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
-        self._seeds, self.gives_scores = not _on_tpu(), not _is_torchtpu()
         second = getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
         # vLLM 0.29 has the second runner, but not yet this field
         known = inspect.signature(vllm_library().SamplingParams).parameters
@@ -184,10 +186,6 @@ def _on_tpu() -> bool:
     return bool(importlib.import_module("vllm.platforms").current_platform.is_tpu())
 
 
-def _is_torchtpu() -> bool:
-    return _on_tpu() and importlib.util.find_spec("vllm_torchtpu") is not None
-
-
 def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:
     """The log-probability of each token in vLLM's table for its position."""
     return [float(row[token].logprob) for row, token in zip(rows, tokens, strict=True)]
@@ -258,7 +256,7 @@ class Vllm:
                 "memory is short (vLLM reserves 0.92 of a device, or of a CPU's memory), set a "
                 "smaller `memory`."
             ) from error
-        config = engine.llm_engine.vllm_config.model_config
+        config, tpu = engine.llm_engine.vllm_config.model_config, _on_tpu()
         identity = {
             "engine": _NUMERICS,
             "vllm": getattr(library, "__version__", "unknown"),
@@ -268,7 +266,7 @@ class Vllm:
             "template_options": template,
             "dtype": str(config.dtype).removeprefix("torch."),
             "settings": settings,
-            **({"seeds": False} if _on_tpu() else {}),
+            **({"seeds": False} if tpu else {}),
         }
         return VllmModel(
             engine,
@@ -281,6 +279,8 @@ class Vllm:
             ends=[i for i in end_tokens(path, tokenizer) if i < config.get_vocab_size()],
             identity=canonical(identity),
             lora=_adapter(Path(self.lora)) if self.lora else None,
+            seeds=not tpu,
+            gives_scores=not (tpu and importlib.util.find_spec("vllm_torchtpu")),
         )
 
     def _engine_settings(self) -> dict[str, Any]:

@@ -566,23 +566,25 @@ class _Failures:
     """Reports each error once, with the first question that it stopped, and counts the others."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._questions: dict[str, list[str]] = {}
 
     def report(self, batch: Sequence[QuestionOutcome]) -> None:
         """Logs the errors that are new among the outcomes."""
         for ended in batch:
             if ended.error is None:
                 continue
-            text, fields = str(ended.error), {"question_id": ended.id.id}
-            self._counts[text] += 1
-            if self._counts[text] == 1:
-                _log.warning("question %s failed: %s", ended.id.id, text, extra={"fields": fields})
+            text, first = str(ended.error), {"question_id": ended.id.id}
+            if text not in self._questions:
+                _log.warning("question %s failed: %s", ended.id.id, text, extra={"fields": first})
+            self._questions.setdefault(text, []).append(ended.id.id)
 
     def end(self) -> None:
         """Logs how often the repeated errors came."""
-        for number, count in enumerate(self._counts.values(), start=1):
-            if count > 1:
-                _log.warning("error %d of this log: %d questions in all", number, count)
+        for first, *others in self._questions.values():
+            if others:
+                fields = {"question_id": first, "others": len(others)}
+                message = "question %s and %d others have the same error"
+                _log.warning(message, first, len(others), extra={"fields": fields})
 
 
 class Tally:

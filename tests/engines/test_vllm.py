@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.prompts import encode_prompt
+from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.vllm import Vllm
 from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.decoding import extend, score
@@ -54,7 +54,7 @@ def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) ->
     """How much likelier our token is than vLLM's where the two answers part, in nats."""
     pairs = enumerate(zip(ours.tokens, theirs.tokens, strict=False))
     at = next(i for i, (a, b) in pairs if a != b)
-    tokens = np.array([[*encode_prompt(local.tokenizer, prompt, {}), *ours.tokens[:at]]], np.int32)
+    tokens = np.array([[*encoder_of(local).tokens(prompt), *ours.tokens[:at]]], np.int32)
     decoder, params = local._network.decoder, local._network.params
     cache = empty_cache(decoder.config, 1, tokens.shape[1], decoder.dtype)
     hidden, _ = extend(decoder, params, cache, tokens, np.int32(0))
@@ -130,7 +130,7 @@ def test_tokens_sent_are_those_of_our_template(
         engine.generate(prompts["direct"][:10], max_new_tokens=2)
     finally:
         engine._engine.generate = real
-    assert sent == [encode_prompt(local.tokenizer, p, {}) for p in prompts["direct"][:10]]
+    assert sent == [encoder_of(local).tokens(p) for p in prompts["direct"][:10]]
 
 
 def test_draws_depend_on_prompt_and_seed(prompts: Any, engine: Any) -> None:

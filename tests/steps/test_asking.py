@@ -72,14 +72,22 @@ def generation(logprobs, finish):
     ],
 )
 def test_mean_nll_of_a_generation(logprobs, finish, rule, u):
-    assert mean_nll(generation(logprobs, finish), rule) == pytest.approx(u)
+    assert mean_nll(generation(logprobs, finish), Reader(fidelity=rule)) == pytest.approx(u)
+
+
+def test_reasoning_counts_in_u_only_by_its_setting():
+    said = dataclasses.replace(
+        generation([-1.0, -2.0, -9.0], "end"), reasoning_tokens=1, reasoning_logprobs=(-4.5,)
+    )
+    assert mean_nll(said, Reader()) == pytest.approx(1.5)
+    assert mean_nll(said, Reader(count_reasoning=True)) == pytest.approx(2.5)
 
 
 @settings(max_examples=50, deadline=None)  # each new power of two compiles
 @given(st.lists(st.floats(-20, 0, width=32), min_size=1, max_size=70))
 def test_mean_nll_does_not_depend_on_padding(logprobs):
     expected = -np.mean(np.asarray(logprobs, np.float64))
-    assert mean_nll(generation(logprobs, "length"), "paper") == pytest.approx(
+    assert mean_nll(generation(logprobs, "length"), Reader()) == pytest.approx(
         expected, rel=1e-5, abs=1e-30
     )
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from jaxrag.core import http
 from jaxrag.engines import vllm
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.prompts import PromptEncoder, encode_prompt, encoder_of
+from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import VllmModel
 from jaxrag.methods.pairs import AgreementGate
@@ -248,7 +248,8 @@ def test_only_passages_are_cut_and_no_more_than_needed(one_a_byte, tmp_path, cha
     @given(PASSAGES, TEXTS, st.floats(-0.1, 1.05))
     def check(passages, question, share):
         choices = [prompt_of(question, shown) for shown in beginnings(passages)]
-        counts = [len(encode_prompt(tokenizer, choice, OPTIONS)) for choice in choices]
+        encode = PromptEncoder(tokenizer, template_options=OPTIONS, max_length=1 << 30)
+        counts = [len(encode.tokens(choice)) for choice in choices]
         room = int(counts[0] + share * (counts[-1] - counts[0]))
         model = SmallModel(tokenizer, room + 5, OPTIONS)
         try:
@@ -325,7 +326,7 @@ class Given:
 
 class NotedLocal(LocalModel):
     def generate(self, prompts, **settings):
-        encoded = [encode_prompt(self.tokenizer, prompt, {}) for prompt in prompts]
+        encoded = [encoder_of(self).tokens(prompt) for prompt in prompts]
         found = super().generate(prompts, **settings)
         self.__dict__.setdefault("noted", []).extend(encoded)
         return found
