@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import datetime
 import functools
 import json
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from jaxrag.core.hashing import canonical
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.files import read_config, read_json
 from jaxrag.text.reasoning import MARK_TOKENS, answer_start, opens_reasoning
-from jaxrag.types import Generation, InputError, Prompt
+from jaxrag.types import Generation, InputError, Message, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -58,15 +59,14 @@ def render_chat(
             "model's instruction-tuned variant."
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
-    options, template = dict(template_options), tokenizer.chat_template
-    if isinstance(template, str) and "strftime_now" in template:
-        day = _date(options.pop("date", None))
-        options["chat_template"] = _CALL.sub(
-            lambda call: json.dumps(day.strftime(call[2])), template
-        )
-    roles = tuple(m["role"] for m in messages)
+    roles, options = tuple(m["role"] for m in messages), dict(template_options)
+    day = _date(options.pop("date", None))
     try:
-        form = _accepted_form(tokenizer, repr(template), roles, canonical(options))
+        # of several named templates, the one that the options name or the default
+        template = tokenizer.get_chat_template(options.pop("chat_template", None))
+        dated = _CALL.sub(lambda call: json.dumps(day.strftime(call[2])), template)
+        options["chat_template"] = dated
+        form = _accepted_form(tokenizer, roles, canonical(options))
         return _rendered(tokenizer, form(messages), options)
     except Exception as error:  # a template may divide by zero, or add words to numbers
         raise InputError(
@@ -94,14 +94,14 @@ def _date(text: object) -> datetime.date:
 
 @functools.lru_cache(maxsize=64)
 def _accepted_form(
-    tokenizer: PreTrainedTokenizerFast, template: str, roles: tuple[str, ...], options: str
+    tokenizer: PreTrainedTokenizerFast, roles: tuple[str, ...], options: str
 ) -> Callable[[list[_Turn]], list[_Turn]]:
     """The first form of messages of these roles of which the template loses and refuses nothing.
 
     That is as they are; with the system message before the first user message, with an empty line
     between them (Gemma refuses it, Phi-3 loses it); or all in one user message (templates that
     show the last message only). It is found by rendering names in the place of the contents;
-    ``template`` is the tokenizer's.
+    ``options``, as JSON, are those of the template and itself.
     """
     refused: Exception | None = None
     for form in (list, merged_system, _in_one):
@@ -159,6 +159,19 @@ class PromptEncoder:
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.template_options, self._vocabulary = dict(template_options), vocabulary
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the prompts: template, options, and where a system message goes."""
+        found = {
+            "chat_template": digest(str(self.tokenizer.chat_template)),
+            "template_options": self.template_options,
+        }
+        with contextlib.suppress(InputError):
+            pair = (Message("system", "system1x"), Message("user", "user1x"))
+            if "system1x\n\nuser1x" in self._render(pair):
+                found["system_message"] = "put before the user's"
+        return found
 
     def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
         """Token ids of a prompt that leaves ``room`` tokens for ``what``.

@@ -510,7 +510,7 @@ class Server:
             limit = self.max_length or (most if type(most) is int and most > 0 else _UNLIMITED)
             encode = PromptEncoder(own, template_options=options, max_length=limit)
             ends = end_tokens(path, own)
-            identity["chat_template"] = digest(str(own.chat_template))
+            identity |= encode.identity
             identity["vocabulary"] = digest(canonical(own.get_vocab()))
         return ServerModel(http, self, encode, ends=ends, identity=canonical(identity), seeds=seeds)
 

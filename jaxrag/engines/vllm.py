@@ -17,7 +17,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
@@ -257,25 +257,25 @@ class Vllm:
                 "smaller `memory`."
             ) from error
         config, tpu = engine.llm_engine.vllm_config.model_config, _on_tpu()
+        encode = PromptEncoder(
+            tokenizer,
+            template_options=template,
+            max_length=config.max_model_len,
+            vocabulary=config.get_vocab_size(),
+        )
         identity = {
             "engine": _NUMERICS,
             "vllm": getattr(library, "__version__", "unknown"),
             "weights": fingerprint(path),
             "lora": fingerprint(Path(self.lora)) if self.lora else None,
-            "chat_template": digest(str(tokenizer.chat_template)),
-            "template_options": template,
+            **encode.identity,
             "dtype": str(config.dtype).removeprefix("torch."),
             "settings": settings,
             **({"seeds": False} if tpu else {}),
         }
         return VllmModel(
             engine,
-            PromptEncoder(
-                tokenizer,
-                template_options=template,
-                max_length=config.max_model_len,
-                vocabulary=config.get_vocab_size(),
-            ),
+            encode,
             ends=[i for i in end_tokens(path, tokenizer) if i < config.get_vocab_size()],
             identity=canonical(identity),
             lora=_adapter(Path(self.lora)) if self.lora else None,

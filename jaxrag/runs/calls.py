@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store
@@ -37,6 +38,8 @@ from jaxrag.steps.tools import (
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question, Ranking
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from jaxrag.retrieval.corpus.passages import Passages
 
 _TEXTS = (
@@ -152,16 +155,15 @@ def _worlds(*, whole: bool) -> Iterator[_World]:
         yield _World((text,), (sureness,), alike, next(number), whole)
 
 
-class _Words:
-    """A tokenizer that counts words."""
+@functools.cache
+def _words() -> PreTrainedTokenizerFast:
+    """A tokenizer of words, which are all the same token."""
+    from transformers import PreTrainedTokenizerFast
 
-    chat_template = "made up"
-
-    def encode(self, text: str, **_: object) -> list[int]:
-        return list(range(len(text.split()) + 1))
-
-    def apply_chat_template(self, messages: Sequence[dict[str, str]], **_: object) -> str:
-        return "\n".join(message["content"] for message in messages)
+    backend = Tokenizer(models.WordLevel({"word": 0}, unk_token="word"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    template = "{% for m in messages %}{{ m['content'] + '\\n' }}{% endfor %}"
+    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template)
 
 
 def _word_count(prompt: Prompt) -> int:
@@ -173,10 +175,10 @@ class _Model:
     """A simulated language model."""
 
     identity = canonical({"model": "made up"})
-    tokenizer, max_length, gives_logprobs = _Words(), 1 << 30, True
+    max_length, gives_logprobs = 1 << 30, True
 
     def __init__(self, world: _World) -> None:
-        self._world = world
+        self._world, self.tokenizer = world, _words()
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]

@@ -47,8 +47,10 @@ def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(
 
 
 def test_a_template_sees_no_globals(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "chat_template", "<{{ raise_exception.__globals__ }}>")
-    assert render_chat(tokenizer, CHAT, {}) == "<>"
+    monkeypatch.setattr(
+        tokenizer, "chat_template", "<{{ raise_exception.__globals__ }}{{ messages[0].content }}>"
+    )
+    assert render_chat(tokenizer, CHAT, {}) == "<Where?>"
 
 
 def test_content_is_no_template(tokenizer: Any) -> None:

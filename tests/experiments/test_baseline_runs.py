@@ -26,7 +26,7 @@ from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
 from tests.scripted import ScriptedModel, settings_of
-from tests.words import WORDS_AND_BREAKS, WordTokenizer
+from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
 QUESTIONS = {
     "open": [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(6)],
@@ -112,7 +112,7 @@ def test_call_counts_of_methods_that_inspect_the_model() -> None:
 def scripted(answer: str) -> Any:
     """A model, half sure of its answer, that reasons or acts where a prompt ends in asking so."""
     pattern = "|".join(map(re.escape, reflection.TOKENS)) + f"|{WORDS_AND_BREAKS}"
-    tokenizer = WordTokenizer(pattern, chat_template="")
+    tokenizer = word_tokenizer(pattern, chat=False)
 
     def reply(shown: str, settings: Any) -> tuple[str, list[float], str]:
         last, text = shown.rpartition("\n\n")[2], answer

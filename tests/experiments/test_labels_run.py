@@ -20,10 +20,10 @@ from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.scripted import ScriptedModel, settings_of
-from tests.words import WORDS_AND_BREAKS, WordTokenizer
+from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
 FEW_SHOT: Any = baselines.get_config("few_shot@tiny")
-TOKENIZER = WordTokenizer(WORDS_AND_BREAKS, chat_template="")
+TOKENIZER = word_tokenizer(WORDS_AND_BREAKS, chat=False)
 LABELS = ("yes", "no", "not known")
 CONFIGS: dict[str, Any] = {
     "few_shot": baselines,

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
 from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
@@ -168,13 +168,18 @@ class LocalModel:
             check_rows(decoder.config, sizes.prefill_rows, mesh)
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
+        encode = PromptEncoder(
+            tokenizer,
+            template_options=options,
+            max_length=min(max_length or limit, limit),
+            vocabulary=decoder.config.vocab_size,
+        )
         identity = {
             "engine": _STACKED_NUMERICS if stacked else _NUMERICS,
             "weights": fingerprint(path),
             "dtype": precision.name,
             "backend": jax.default_backend(),
-            "chat_template": digest(str(tokenizer.chat_template)),
-            "template_options": options,
+            **encode.identity,
             # these change only the last bits, but stored results must be exact
             "sizes": list(dataclasses.astuple(sizes)),
             "stacked": stacked,
@@ -188,12 +193,7 @@ class LocalModel:
             identity["quantization"] = quantization
         return cls(
             network,
-            PromptEncoder(
-                tokenizer,
-                template_options=options,
-                max_length=min(max_length or limit, limit),
-                vocabulary=decoder.config.vocab_size,
-            ),
+            encode,
             ends=[i for i in end_tokens(path, tokenizer) if i < decoder.config.vocab_size],
             identity=canonical(identity),
             sizes=sizes,

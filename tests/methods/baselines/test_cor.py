@@ -9,6 +9,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.words import word_tokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 
@@ -82,22 +83,10 @@ def test_closed_questions():
     assert found.value.text == "yes" and "true or false" in model.prompts[1]
 
 
-class Words:
-    """One token a word."""
-
-    chat_template = "{{ messages }}"
-
-    def encode(self, text, **_):
-        return text.split()
-
-    def apply_chat_template(self, messages, **_):
-        return "\n".join(message["content"] for message in messages)
-
-
 def test_passages_cut_from_the_prompt_count_as_unranked():
     cue = "Rank the passages"
     model = ScriptedModel({cue: "[1]", "": "Paris"})
-    model.tokenizer = Words()
+    model.tokenizer = word_tokenizer()
     reader = Reader(prompts="baselines", truncate=True, answer_tokens=1)
     index = ScriptedIndex(ANGLES, {"": 0})
 
@@ -106,8 +95,7 @@ def test_passages_cut_from_the_prompt_count_as_unranked():
         config = cor.Config(OnePath(n=3), k=3, ranking_tokens=4, reader=reader)
         return run(config, model, index).value.trace
 
-    whole = len(Words().encode("")) + 1000
-    assert "truncated" not in run_with(whole)["ranking"]
+    assert "truncated" not in run_with(1000)["ranking"]
     ranks = next(prompt for prompt in model.prompts if cue in prompt)
     cut = run_with(len(ranks.split()) + 4 - 7)  # a passage is six words, "[3] Title c: text of c"
     assert cut["ranking"]["truncated"]["passages"] < 3 and cut["ranking"]["missing"] == 2

@@ -11,7 +11,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
-from tests.words import WORDS_AND_BREAKS, WordTokenizer
+from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where is it?": 40, "": 60}
@@ -27,7 +27,7 @@ class Writer(ScriptedModel):
         super().__init__(
             lambda prompt, settings: said["text of" in prompt].pop(0),
             last_turn=True,
-            tokenizer=WordTokenizer(WORDS_AND_BREAKS),
+            tokenizer=word_tokenizer(WORDS_AND_BREAKS),
         )
         self.left = said
 

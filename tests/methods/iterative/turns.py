@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Passage, Question, Ranking
 from tests.scripted import ScriptedModel, run_step, tools_of
-from tests.words import WordTokenizer
+from tests.words import word_tokenizer
 
 CITY = Passage("city", "Strelsau", "Strelsau is the capital of Ruritania. It is old. It is red.")
 LAND = Passage("land", "Ruritania", "A kingdom. It became free in 1830. It sells tea. It is big.")
@@ -20,7 +20,7 @@ class Turns(ScriptedModel):
 
     def __init__(self, *texts, room=None):
         tokens = [math.exp(-0.5), math.exp(-1.5)]
-        tokenizer = None if room is None else WordTokenizer()
+        tokenizer = None if room is None else word_tokenizer()
         super().__init__(
             [(text, tokens, "stop") for text in texts],
             last_turn=True,

@@ -11,7 +11,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
-from tests.words import WordTokenizer
+from tests.words import word_tokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "": 35}
@@ -21,7 +21,7 @@ TWO = {"candidates": OnePath(n=2), "select": Top(k=2)}
 OPENING = "### Instruction:\nWhere is it?\n\n### Response:\n"
 
 
-TOKENIZER = WordTokenizer("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", chat_template="")
+TOKENIZER = word_tokenizer("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", chat=False)
 """Reflection tokens whole, anything else letter by letter."""
 
 
