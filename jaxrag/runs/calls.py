@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store
@@ -157,12 +157,15 @@ def _worlds(*, whole: bool) -> Iterator[_World]:
 
 @functools.cache
 def _words() -> PreTrainedTokenizerFast:
-    """A tokenizer of words, which are all the same token."""
+    """A tokenizer of words, which are all the same token, after a begin token."""
     from transformers import PreTrainedTokenizerFast
 
-    backend = Tokenizer(models.WordLevel({"word": 0}, unk_token="word"))
+    backend = Tokenizer(models.WordLevel({"word": 0, "begin": 1}, unk_token="word"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    template = "{% for m in messages %}{{ m['content'] + '\\n' }}{% endfor %}"
+    backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single="begin $A", special_tokens=[("begin", 1)]
+    )
+    template = "begin {% for m in messages %}{{ m['content'] + '\\n' }}{% endfor %}"
     return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template)
 
 
