@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.checkpoint import parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.families import FAMILIES as networks
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import Message
 from tests.models.decoder.reference import stored
@@ -49,9 +50,10 @@ _LLAMA3 = (
     "{% for m in turns %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
     "{{ m.content | trim }}<|eot_id|>{% endfor %}"
 )
-_GEMMA = (
-    "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n%s{{ m.content | trim }}"
-    "<end_of_turn>\n{%% endfor %%}{%% if add_generation_prompt %%}<start_of_turn>model\n{%% endif %%}"
+_GEMMA = "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+_GEMMA_END = (
+    "{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 _IM = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 _CHATML_TEXT = (
@@ -147,7 +149,7 @@ class Family:
         return "".join(part for part, _ in letters.pre_tokenize_str(text))
 
     def tokens(self, shown: str) -> list[int]:
-        """Ids of a text, by what is known of the tokenizer; a ◇ is no control token."""
+        """Ids of a text, by what is known of the tokenizer; in it, ◇ is a name in data."""
         ids = {name: i for i, name in enumerate(self.names())}
         control = "|".join(map(re.escape, [*self.special, *MARKS]))
         parts = re.split(f"({control})" + r"\s*" * self.swallows, shown)
@@ -192,7 +194,8 @@ FAMILIES = {
     "Llama 3": Family(
         source="ggml-org/llama.cpp tests/test-chat-template.cpp (Llama-3)",
         kind="bytes",
-        template="{% set turns = messages %}{{ bos_token }}" + _LLAMA3 + "{{ '%s' }}" % _HEAD3.format("assistant"),
+        template="{% set turns = messages %}{{ bos_token }}" + _LLAMA3 + "{{ '"
+        + _HEAD3.format("assistant") + "' }}",
         prompt="<|begin_of_text|>" + _HEAD3.format("system") + "{s}<|eot_id|>" + _LLAMA3_TURNS,
         special=("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>",
                  "<|end_header_id|>"),
@@ -221,7 +224,8 @@ FAMILIES = {
         source="ggml-org/llama.cpp tests/test-chat-template.cpp (Mistral-7B-Instruct, old pre-v1)",
         kind="before all",
         template="{{ bos_token }}{% for m in messages %}" + _ALTERNATE + "{% if m.role == 'user' %}"
-        "[INST] {{ m.content }} [/INST]{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}",
+        "[INST] {{ m.content }} [/INST]{% else %}{{ m.content + eos_token }}{% endif %}"
+        "{% endfor %}",
         prompt="<s>[INST] {s}\n\n{q} [/INST]{a}</s>[INST] {u} [/INST]",
         special=("<s>", "</s>"),
         end="</s>",
@@ -229,11 +233,12 @@ FAMILIES = {
         model="mistral",
     ),
     "Mistral 0.3": Family(
-        source="ggml-org/llama.cpp tests/test-chat-template.cpp (Mistral-Large-Instruct-2407, 'v3')",
+        source="ggml-org/llama.cpp tests/test-chat-template.cpp (Mistral-Large-2407, 'v3')",
         kind="before first",
         template=_SPLIT + "{{ bos_token }}{% for m in turns %}" + _ALTERNATE
         + "{% if m.role == 'user' %}[INST] {{ first + '\n\n' if first and loop.last }}"
-        "{{ m.content }}[/INST]{% else %} {{ m.content | trim + eos_token }}{% endif %}{% endfor %}",
+        "{{ m.content }}[/INST]{% else %} {{ m.content | trim + eos_token }}{% endif %}"
+        "{% endfor %}",
         prompt="<s>[INST] {q}[/INST] {a}</s>[INST] {s}\n\n{u}[/INST]",
         special=("<s>", "</s>", "[INST]", "[/INST]"),
         end="</s>",
@@ -284,7 +289,7 @@ FAMILIES = {
         kind="no blank",
         template="{{ bos_token }}{% if messages[0].role == 'system' %}"
         "{{ raise_exception('no system') }}{% endif %}{% for m in messages %}" + _ALTERNATE
-        + _GEMMA % "",
+        + _GEMMA + _GEMMA_END,
         prompt=_GEMMA_TEXT,
         special=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
         end="<end_of_turn>",
@@ -295,7 +300,7 @@ FAMILIES = {
         source="axolotl-ai-cloud/axolotl src/axolotl/utils/chat_templates/templates/gemma3.jinja",
         kind="no blank",
         template=_SPLIT + "{{ bos_token }}\n{%- for m in turns %}" + _ALTERNATE
-        + _GEMMA % "{{ first + '\n\n' if first and loop.first }}",
+        + _GEMMA + "{{ first + '\n\n' if first and loop.first }}" + _GEMMA_END,
         prompt=_GEMMA_TEXT,
         special=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
         end="<end_of_turn>",
@@ -342,7 +347,8 @@ FAMILIES = {
         "{{ '<｜Assistant｜><think>\n' }}{% endif %}",
         prompt="<｜begin▁of▁sentence｜>{s}<｜User｜>{q}<｜Assistant｜>{a}<｜end▁of▁sentence｜><｜User｜>"
         "{u}<｜Assistant｜><think>\n",
-        special=("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+        special=("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>",
+                 "<｜Assistant｜>"),
         end="<｜end▁of▁sentence｜>",
         eos="<｜end▁of▁sentence｜>",
         model="qwen2",
@@ -379,11 +385,12 @@ FAMILIES = {
         says=_THINKS,
     ),
     "OLMo 2": Family(
-        source="allenai/open-instruct open_instruct/dataset_transformation.py (tulu), after a begin "
-        "token that is the end token, too",
+        source="allenai/open-instruct open_instruct/dataset_transformation.py (tulu), after a "
+        "begin token that is the end token, too",
         kind="bytes",
         template="{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}"
-        "{{ eos_token if m.role == 'assistant' }}{{ '\n' if m.role != 'assistant' or not loop.last }}"
+        "{{ eos_token if m.role == 'assistant' }}"
+        "{{ '\n' if m.role != 'assistant' or not loop.last }}"
         "{% if loop.last and add_generation_prompt %}<|assistant|>\n{% endif %}{% endfor %}",
         prompt="<|endoftext|><|system|>\n{s}\n<|user|>\n{q}\n<|assistant|>\n{a}<|endoftext|>\n"
         "<|user|>\n{u}\n<|assistant|>\n",
@@ -405,6 +412,13 @@ for _name, _prompt in {
     )
 
 
+_OTHERS = {
+    "gemma3_text": "Gemma3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+}
+
+
 def write_family(directory: Path, family: Family, *, model: str = "") -> Path:
     """Writes the family's small checkpoint, or one with the network of another ``model``."""
     family = dataclasses.replace(family, model=model or family.model)
@@ -412,6 +426,7 @@ def write_family(directory: Path, family: Family, *, model: str = "") -> Path:
     names = family.names()
     ids = {name: i for i, name in enumerate(names)}
     config = {
+        "architectures": [_OTHERS.get(family.model) or networks[family.model].architecture],
         "model_type": family.model,
         "vocab_size": SIZE,
         "hidden_size": SIZE,

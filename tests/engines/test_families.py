@@ -12,12 +12,13 @@ import pytest
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
 from jaxrag.models.decoder.families import FAMILIES as networks
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.steps.asking import Reader, mean_nll
 from jaxrag.types import Generation, Message
 from tests.engines.fake_server import serving
-from tests.engines.families import ANSWER, FAMILIES, SYSTEM, write_family
+from tests.engines.families import ANSWER, FAMILIES, LAST, SYSTEM, Family, write_family
 
 SIZES: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
 SHARED = ("llama", "mistral", "phi3")  # their networks are the same program
@@ -73,4 +74,80 @@ def test_local(name: str, tmp_path: Path, unprobed: None) -> None:
     write_family(tmp_path, family, model="" if family.model in networks else "llama")
     model = LocalModel.load(tmp_path, template_options=family.options, **SIZES)
     (found,) = model.generate([family.chat], max_new_tokens=16)
+    check(name, found)
+
+
+def answered(family: Family, *, ids: bool) -> dict[str, Any]:
+    """What a server says: all tokens but those of the answer have log-probability -2."""
+    said, first = family.said(), len(family.says)
+    names = [*family.says, *ANSWER, family.end]
+    values = [-0.1 if first <= i < first + len(ANSWER) else -2.0 for i in range(len(said))]
+    choice: dict[str, Any] = {
+        "text": "".join(names[:-1]),
+        "finish_reason": "stop",
+        "logprobs": {"tokens": names, "token_logprobs": values},
+    }
+    if ids:
+        choice["token_ids"] = said
+    return {"choices": [choice], "usage": {"completion_tokens": len(said)}}
+
+
+@every
+@pytest.mark.parametrize("strict", [False, True], ids=["tokens", "texts"])
+def test_server(name: str, strict: bool, written: Any) -> None:
+    """A strict server takes no tokens: it puts the begin token before the text that it is sent."""
+    family = FAMILIES[name]
+    chat = (
+        family.chat
+        if not strict
+        else (*family.chat[:3], Message("user", LAST.replace("◇", "Chad")))
+    )
+    tokenizer, sent = load_tokenizer(written(name)), []
+
+    def answer(handler: Any, number: int, body: dict[str, Any]) -> None:
+        if strict and not isinstance(body["prompt"], str):
+            handler.send(400, {"detail": "prompt must be a string."})
+            return
+        sent.append(tokenizer.encode(body["prompt"]) if strict else body["prompt"])
+        handler.send(200, answered(family, ids=not strict))
+
+    with serving(answer, max_length=512) as server:
+        options = json.dumps(family.options)
+        settings = Server("tiny", server.url, str(written(name)), template_options=options)
+        model = settings.load(Path())
+        (found,) = model.generate([chat], max_new_tokens=16)
+        model.close()
+    assert mean_nll(found, Reader()) == pytest.approx(0.1)
+    assert (found.text, found.finish_reason) == (ANSWER, "end")
+    if strict:
+        assert sent == [family.tokens(family.shown().replace("◇", "Chad"))]
+    else:
+        assert sent == [family.tokens(family.shown())]
+        check(name, found)
+
+
+IN_CI = ("Llama 3.2", "Mistral 0.3", "Qwen3", "Gemma 3", "Phi-3")
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in IN_CI)) for n in FAMILIES]
+)
+def test_vllm(name: str, written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM in this process, not compiled, gets and makes the tokens that the local engine does."""
+    vllm = pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setattr(vllm, "LLM", functools.partial(vllm.LLM, enforce_eager=True))
+    registry = "vllm.model_executor.models.registry._run_in_subprocess"
+    monkeypatch.setattr(registry, lambda inspect: inspect())  # half a minute for each network
+    family = FAMILIES[name]
+    options = json.dumps(family.options)
+    settings = Vllm(str(written(name)), dtype="float32", memory=0.1, template_options=options)
+    model, sent = settings.load(tmp_path), []
+    real = model._run
+    monkeypatch.setattr(model, "_run", lambda rows, params: sent.extend(rows) or real(rows, params))
+    (found,) = model.generate([family.chat], max_new_tokens=16)
+    assert sent == [family.tokens(family.shown())]
     check(name, found)
