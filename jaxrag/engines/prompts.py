@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import datetime
 import functools
+import itertools
 import json
 import logging
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.json_text import parse_json
@@ -33,9 +34,8 @@ _log = logging.getLogger("jaxrag")
 _Turn = dict[str, str]
 _DATE = datetime.date(2024, 7, 26)  # Llama 3's own default
 _CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
-# A stretch of text that is no control token, while a template renders: U+FDD0 and U+FDD1 are no
-# characters and occur in no text.
-_MARKED = re.compile("\ufdd0(\\d+)\ufdd1")
+# Stands between the letters of a control token's name in data; U+FDD0 is no character.
+_MARK = "\ufdd0"
 _LIKE_CONTROL = re.compile(r"<\|[^|<>]*\|>|</?(?:think|tool_call|tool_response)>")
 
 
@@ -220,44 +220,37 @@ class PromptEncoder:
           InputError: the prompt is empty, the chat template does not accept its messages, or a
             token is not in the model's vocabulary.
         """
-        shown, literal = self._rendered(prompt)
-        parts = _MARKED.split(shown)
-        begin = self.frame[0] if isinstance(prompt, str) else ()
-        own = begin and parts[0].startswith(str(self.tokenizer.bos_token))
-        text, tokens, spans = "", [*(() if own else begin)], [(0, 0)] * (0 if own else len(begin))
-        for i, part in enumerate(parts):
-            part = literal[int(part)] if i % 2 else part
-            ids, places = self._literal(part) if i % 2 else self._part(part, first=not i)
-            spans += [(start + len(text), end + len(text)) for start, end in places]
-            text, tokens = text + part, tokens + ids
-        if not tokens:
+        shown = self._rendered(prompt)
+        begin = self.frame[0] if isinstance(prompt, str) else []
+        if begin and shown.startswith(str(self.tokenizer.bos_token)):
+            begin = []
+        tokens, places = self._encoded(shown)
+        if not (begin or tokens):
             raise InputError("A prompt is empty: it has no tokens to continue.")
-        return text, self._checked(tokens), spans
+        if _MARK in shown:
+            kept = [0, *itertools.accumulate(one != _MARK for one in shown)]
+            shown, places = shown.replace(_MARK, ""), [(kept[a], kept[b]) for a, b in places]
+        spans = [(0, 0)] * len(begin) + places
+        return shown, self._checked([*begin, *tokens]), spans
 
     def text(self, prompt: Prompt) -> str:
         """The prompt as a text for a server that tokenises it and adds a begin token itself."""
         begin = str(self.tokenizer.decode(self.frame[0])) if self.frame[0] else ""
         return str(self.with_spans(prompt)[0]).removeprefix(begin)
 
-    def _rendered(self, prompt: Prompt) -> tuple[str, list[str]]:
-        """The text of a prompt, in which control tokens of data are numbered, and these."""
-        literal: list[str] = []
+    def _rendered(self, prompt: Prompt) -> str:
+        """The text of a prompt, with marks in the names of control tokens in its data."""
 
         def marked(text: str) -> str:
-            return self._control.sub(mark, text) if self._control else text
-
-        def mark(found: re.Match[str]) -> str:
-            literal.append(found[0])
-            return f"\ufdd0{len(literal) - 1}\ufdd1"
+            control = self._control
+            return control.sub(lambda found: _MARK.join(found[0]), text) if control else text
 
         if not isinstance(prompt, str):
-            return self._render(
-                tuple(m._replace(content=marked(m.content)) for m in prompt)
-            ), literal
+            return self._render(tuple(m._replace(content=marked(m.content)) for m in prompt))
         shown, at = "", 0
         for start, end in getattr(prompt, "data", ()):
             shown, at = shown + prompt[at:start] + marked(prompt[start:end]), end
-        return shown + prompt[at:], literal
+        return shown + prompt[at:]
 
     def _render(self, prompt: Prompt) -> str:
         options = {k: v for k, v in self.template_options.items() if k != "control_tokens"}
@@ -295,31 +288,32 @@ class PromptEncoder:
         return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
     @functools.cached_property
-    def _plain(self) -> Tokenizer:
-        """The tokenizer without its added tokens."""
+    def _literal(self) -> tuple[Tokenizer, Tokenizer]:
+        """The tokenizer after the marks are taken out, and the same with cuts at the marks."""
         backend = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        return Tokenizer.from_str(json.dumps({**backend, "added_tokens": []}))
+        added = [{**one, "normalized": False} for one in backend["added_tokens"]]
+        backend = json.dumps({**backend, "added_tokens": added, "truncation": None})
+        whole, cut = Tokenizer.from_str(backend), Tokenizer.from_str(backend)
+        own = [whole.normalizer] if whole.normalizer else []
+        whole.normalizer = normalizers.Sequence([normalizers.Replace(_MARK, ""), *own])  # pyright: ignore
+        own = [cut.pre_tokenizer] if cut.pre_tokenizer else []
+        split = pre_tokenizers.Split(_MARK, "removed")
+        cut.pre_tokenizer = pre_tokenizers.Sequence([split, *own])  # pyright: ignore
+        return whole, cut
 
-    def _part(self, text: str, *, first: bool) -> _Part:
-        """Tokens and spans of a part of a prompt; some tokenizers put a blank before the first."""
-        before = "" if first or not text else str(self.tokenizer.eos_token or "")
-        made = self.tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)
-        kept = slice(1 if before else 0, None)
-        places = ((start - len(before), end - len(before)) for start, end in made["offset_mapping"])
-        return list(made["input_ids"])[kept], list(places)[kept]
-
-    def _literal(self, text: str) -> _Part:
-        """Tokens and spans of a control token's name as a text."""
+    def _encoded(self, shown: str) -> _Part:
+        """Tokens and spans of a text; those with marks in them are no control tokens."""
+        if _MARK not in shown:
+            made = self.tokenizer(shown, add_special_tokens=False, return_offsets_mapping=True)
+            return list(made["input_ids"]), list(made["offset_mapping"])
+        whole, cut = self._literal
+        found = whole.encode(shown, add_special_tokens=False)
         control = set(self.tokenizer.all_special_ids) | set(self.tokenizer.added_tokens_decoder)
-        whole = self._plain.encode(text, add_special_tokens=False)
-        if control.isdisjoint(whole.ids):
-            return whole.ids, whole.offsets
+        pairs = zip(found.ids, found.offsets, strict=True)
         # a vocabulary of whole words has the name, too
-        each = [self._plain.encode(one, add_special_tokens=False).ids for one in text]
-        return (
-            [token for ids in each for token in ids],
-            [(i, i + 1) for i, ids in enumerate(each) for _ in ids],
-        )
+        if any(token in control and _MARK in shown[a:b] for token, (a, b) in pairs):
+            found = cut.encode(shown, add_special_tokens=False)
+        return found.ids, found.offsets
 
 
 def encoder_of(model: LanguageModel) -> PromptEncoder | None:
