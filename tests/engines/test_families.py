@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.prompts import PromptEncoder
+from jaxrag.engines.prompts import AnswerReader, PromptEncoder
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.models.decoder.families import FAMILIES as networks
@@ -57,6 +57,14 @@ def test_prompts_are_those_of_the_template(name: str, written: Any) -> None:
     assert tokens == family.tokens(family.shown())
     assert SYSTEM in text
     assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+
+
+@pytest.mark.parametrize("name", [name for name, one in FAMILIES.items() if one.says])
+def test_unfinished_reasoning_is_no_answer(name: str, written: Any) -> None:
+    encode, said = encoder(name, written(name)), FAMILIES[name].said()
+    reader = AnswerReader(encode.tokenizer, ends=(), stop=())
+    found = reader.read(said[:1], [-0.1], prompt=encode.tokens(FAMILIES[name].chat))
+    assert (found.text, found.tokens, found.reasoning_tokens) == ("", (), 1)
 
 
 @pytest.mark.parametrize(
