@@ -65,10 +65,10 @@ $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	touch $@
 
 test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
-	$(VLLM)/bin/python -m pytest -m vllm tests/engines/test_vllm*.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/engines/test_vllm*.py tests/engines/test_families.py
 
 test-vllm-fast: $(VLLM)/.done  ## the part of it that takes some minutes: in the process, fewer prompts
-	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/engines/test_vllm*.py
+	$(VLLM)/bin/python -m pytest -m 'vllm and not slow' tests/engines/test_vllm*.py tests/engines/test_families.py
 
 # The TPU compiler runs without a TPU; nothing else needs it, so it has its own environment.
 $(TPU)/.done: pyproject.toml constraints.txt constraints-tpu.txt

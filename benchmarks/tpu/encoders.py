@@ -72,7 +72,7 @@ def encoding(
     on: Slice,
     width: int,
     *,
-    pooling: dense.Pooling,
+    pooling: str,
     normalise: bool = True,
 ) -> Program:
     """A batch of texts through a BERT."""

@@ -138,7 +138,7 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
             _with_models(
                 _read_cell(line, ids),
                 (line.get("model", table), line.get("retriever", "")),
-                line["generator"],
+                line.get("generator"),
                 str(record.get("scale")),
             )
             for line in record.get("cells", ())

@@ -54,7 +54,7 @@ def test_a_run_is_planned_executed_and_resumed(
     assert run.config["retriever"]["bm25"]["settings"]["stemmer"] == "porter"
     for record in run.records:
         (search,) = record["trace"]["searches"]
-        assert len(search["ids"]) == 3 and search["scores"] == sorted(search["scores"])[::-1]
+        assert len(search["ids"]) <= 3 and search["scores"] == sorted(search["scores"])[::-1]
         assert record["cost"]["searches"] == 1
     monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
     assert execute(small, tmp_path / "again")["errors"] == 0

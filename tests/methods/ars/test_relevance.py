@@ -70,7 +70,7 @@ def test_judgements_by_word(text, wanted):
 
 
 def test_the_written_word_decides_unless_set_otherwise():
-    assert RelevanceJudge().by == "word" and not RelevanceJudge().needs.logprobs
+    assert RelevanceJudge().by == "word" and not RelevanceJudge().needs.scores
 
 
 def test_chat_prompts_ask_for_the_bare_word():

@@ -77,8 +77,8 @@ def test_relevance_prompts_show_the_choices():
     assert all("in Oslo; in Rome" in shown for shown, _ in model.scored)
 
 
-def test_rankrag_needs_logprobs():
-    assert rankrag.Config().needs.logprobs
+def test_rankrag_needs_scores():
+    assert rankrag.Config().needs.scores
 
 
 def test_invalid_settings_and_prompts_are_refused(tmp_path):

@@ -67,4 +67,4 @@ def test_invalid_settings_are_refused():
     for value in (0.0, -1.0, math.nan):
         with pytest.raises(InputError, match="temperature is"):
             replug.Config(temperature=value)
-    assert replug.Config(reader=Reader(prompts="small")).needs.logprobs
+    assert replug.Config(reader=Reader(prompts="small")).needs.scores
