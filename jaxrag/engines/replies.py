@@ -42,12 +42,15 @@ class ServerReply(NamedTuple):
       in_reasoning: whether a stop string ended it inside reasoning.
       perhaps_cut: whether a stop string may have ended it whose token is not listed.
       lists_stop: whether the token that met a stop string is listed.
+      lacks_tokens: whether the listed tokens are only the begin of the text, which a stop string
+        ended inside a token.
     """
 
     generation: Generation
     in_reasoning: bool = False
     perhaps_cut: bool = False
     lists_stop: bool = False
+    lacks_tokens: bool = False
 
 
 def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -221,8 +224,14 @@ def read_reply(
     made = _integer(usage.get("completion_tokens"))
     if len(tokens) > limit + 1:  # an end token may not be counted
         raise InputError(f"The server returned {len(tokens)} tokens, of at most {limit}.")
+    lacks = logprobs and over and bool(stop and tokens) and not reasoning
+    lacks = lacks and _are_part(tokens, answer)
     if logprobs:
-        values = checked_logprobs(tokens, len(tokens) or made or len(whole.split()))
+        nothing = over and not whole  # an end or a stop string at once, which is not listed
+        wanted = 0 if nothing else made or len(whole.split())
+        values = checked_logprobs(tokens, len(tokens) or wanted)
+        if tokens and not reasoning and not lacks:
+            _check_whole(tokens, answer)
         at = _places(tokens, answer, stop, bool(reasoning), over, ends)
         count, unlisted = at.count + at.ended - at.first, max(made - len(tokens), 0)
     else:
@@ -241,7 +250,8 @@ def read_reply(
         reasoning_logprobs=tuple(values[: at.first]),
     )
     stopped = over and bool(stop) and not at.ended and not met
-    return ServerReply(generation, stopped and bool(start) and not text.strip(), stopped, met)
+    in_reasoning = stopped and bool(start) and not text.strip()
+    return ServerReply(generation, in_reasoning, stopped, met, lacks)
 
 
 def _places(
@@ -265,10 +275,9 @@ def _places(
                 "template_options='{\"enable_thinking\": false}', or set logprobs=False."
             )
         first = bisect.bisect_right(starts, begin) - 1 if said else len(tokens)
-    elif tokens:
-        _check_whole(joined, said)
     after = max(begin, 0)
-    stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, after)) >= 0]
+    place = starts[first]
+    stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, place)) >= 0]
     if stops:
         at, found = min(stops)
         return _Places(first, bisect.bisect_left(starts, at + len(found)), False, True)
@@ -282,13 +291,19 @@ def _places(
     return _Places(min(first, len(tokens) - ended), len(tokens) - ended, ended, False)
 
 
-def _check_whole(joined: bytes, said: bytes) -> None:
-    """InputError if the tokens are only a part of the text, as far as their names are pieces."""
-    shown = joined.strip()
-    if shown and shown != said and shown in said:
+def _are_part(tokens: Sequence[ListedToken], answer: str) -> bool:
+    """Whether the tokens are only a part of the text, as far as their names are pieces."""
+    shown, said = b"".join(token.piece for token in tokens).strip(), answer.strip().encode()
+    return bool(shown) and shown != said and shown in said
+
+
+def _check_whole(tokens: Sequence[ListedToken], answer: str) -> None:
+    """InputError if the tokens are only a part of the text."""
+    if _are_part(tokens, answer):
+        shown = b"".join(token.piece for token in tokens).strip().decode(errors="replace")
         raise InputError(
-            f"The server's log-probabilities are those of {shown.decode(errors='replace')[:80]!r} "
-            f"alone, a part of its text {said.decode(errors='replace')[:80]!r}."
+            f"The server's log-probabilities are those of {shown[:80]!r} alone, a part of its "
+            f"text {answer.strip()[:80]!r}."
         )
 
 

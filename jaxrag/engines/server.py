@@ -105,6 +105,13 @@ class Dialect:
         self.cuts_stop: bool | None = None
         """Whether the tokens that met a stop string are not listed; None until it is known."""
 
+    def learn_stop(self, *, cut: bool) -> bool:
+        """Notes whether the tokens that met a stop string were not listed; True if it is new."""
+        with self._lock:
+            new = cut and not self.cuts_stop
+            self.cuts_stop = cut or bool(self.cuts_stop)
+        return new
+
     def form(self, body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
         """A request in the form that the servers take; ``prompt`` is its prompt as a text."""
         sent = {k: v for k, v in body.items() if k not in self._left_out and v is not None}
@@ -261,12 +268,12 @@ class ServerModel:
         if body["stop"] and self._must_repeat(reply):
             again = self._ask(path, {**body, "stop": None}, text)
             found = self._read(again, decoding, text, tokens).generation
-            if not reply.in_reasoning and found.finish_reason == "stop":
+            stopped = not reply.in_reasoning and found.finish_reason == "stop"
+            if stopped and self._dialect.learn_stop(cut=True):
                 _log.info("The server lists no token that met a stop string: texts are cut here.")
-                self._dialect.cuts_stop = True
             return found
-        if reply.lists_stop:
-            self._dialect.cuts_stop = False
+        if body["stop"] and reply.lists_stop:
+            self._dialect.learn_stop(cut=False)
         return reply.generation
 
     def _must_repeat(self, reply: ServerReply) -> bool:
@@ -275,9 +282,9 @@ class ServerModel:
         A stop string that was met inside reasoning left no answer. And the log-probability of the
         token that met it counts in u, as for other engines, but some servers do not list it.
         """
-        if reply.in_reasoning:
+        if reply.in_reasoning or reply.lacks_tokens:
             return True
-        return reply.perhaps_cut and self.gives_logprobs and self._dialect.cuts_stop is None
+        return reply.perhaps_cut and self.gives_logprobs and self._dialect.cuts_stop is not False
 
     def _settings_of(self, decoding: DecodingOptions, prompt: Prompt) -> dict[str, Any]:
         """The part of a request that both endpoints share."""
