@@ -122,7 +122,7 @@ def test_requests_go_to_the_least_busy_replica(tokenizer: str) -> None:
 
 
 def test_concurrency_limits_open_requests(tokenizer: str) -> None:
-    with serving(slowly(0.02)) as server:
+    with serving(slowly(0.1)) as server:
         texts(connect(tokenizer, server, concurrency=3))
         assert server.most == 3
 
