@@ -104,7 +104,8 @@ def _accepted_form(
     ``options``, as JSON, are those of the template and itself.
     """
     refused: Exception | None = None
-    for form in (list, merged_system, _in_one):
+    known = set(roles) <= {"system", "user", "assistant"}
+    for form in (list, merged_system, *([_in_one] if known else [])):
         named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
         try:
             text = _rendered(tokenizer, named, json.loads(options))
@@ -147,6 +148,7 @@ class PromptEncoder:
         in data their meaning.
       max_length: limit of prompt and answer together, in tokens.
       vocabulary: number of rows of the embedding table; None where unknown.
+      reads_end: whether an end token follows a prompt of plain text, as T5's sources.
     """
 
     def __init__(
@@ -156,8 +158,9 @@ class PromptEncoder:
         template_options: Mapping[str, Any],
         max_length: int,
         vocabulary: int | None = None,
+        reads_end: bool = False,
     ) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
+        self.tokenizer, self.max_length, self._reads_end = tokenizer, max_length, reads_end
         self.template_options, self._vocabulary = dict(template_options), vocabulary
 
     @property
@@ -230,6 +233,8 @@ class PromptEncoder:
         if _MARK in shown:
             kept = [0, *itertools.accumulate(one != _MARK for one in shown)]
             shown, places = shown.replace(_MARK, ""), [(kept[a], kept[b]) for a, b in places]
+        end = self.frame[1] if self._reads_end and isinstance(prompt, str) else []
+        tokens, places = [*tokens, *end], [*places, *[(len(shown), len(shown))] * len(end)]
         spans = [(0, 0)] * len(begin) + places
         return shown, self._checked([*begin, *tokens]), spans
 
@@ -326,7 +331,8 @@ def encoder_of(model: LanguageModel) -> PromptEncoder | None:
     if tokenizer is None or limit is None:
         return None
     options = json.loads(model.identity).get("template_options", {})
-    return PromptEncoder(tokenizer, template_options=options, max_length=limit)
+    end = getattr(model, "reads_end", False)
+    return PromptEncoder(tokenizer, template_options=options, max_length=limit, reads_end=end)
 
 
 def parse_template_options(text: str) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Seq2SeqModel:
       max_length: limit of a source in tokens, with its end token; answers do not count towards it.
     """
 
-    gives_logprobs = True
+    gives_logprobs, reads_end = True, True
 
     def __init__(
         self,
@@ -107,7 +107,11 @@ class Seq2SeqModel:
         self._end_mask[[end for end in ends if end < vocabulary]] = True
         self.identity, self.tokenizer, self.max_length = identity, tokenizer, max_length
         self._sources = PromptEncoder(
-            tokenizer, template_options={}, max_length=max_length, vocabulary=vocabulary
+            tokenizer,
+            template_options={},
+            max_length=max_length,
+            vocabulary=vocabulary,
+            reads_end=True,
         )
 
     @classmethod
@@ -215,8 +219,6 @@ class Seq2SeqModel:
 
     def _encode(self, prompt: Prompt) -> list[int]:
         tokens = self._sources.tokens(prompt)
-        if isinstance(prompt, str):
-            tokens += self._sources.frame[1]
         if len(tokens) > self.max_length:
             raise InputError(
                 f"A prompt has {len(tokens)} tokens, and this encoder-decoder reads at most "
