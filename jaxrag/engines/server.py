@@ -11,6 +11,7 @@ another form from then on (`Dialect`); what it answers is read by `jaxrag.engine
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import re
 import threading
@@ -157,7 +158,6 @@ class ServerModel:
       identity: canonical JSON of what determines results, as far as the client can know. It does
         not contain the servers' addresses: a run may be continued with other servers.
       gives_logprobs: whether the servers return log-probabilities.
-      gives_scores: whether `logprob` works: at the completions endpoint alone.
       tokenizer, max_length: tokenizer and length limit of the model; None where unknown.
     """
 
@@ -178,9 +178,22 @@ class ServerModel:
         self.tokenizer = encode.tokenizer if encode else None
         self.max_length = limit if limit < _UNLIMITED else None
         self.gives_logprobs = settings.logprobs
-        self.gives_scores = settings.logprobs and encode is not None
         self._dialect, self._agreed, self._suspicious = Dialect(), False, 0
         self._reported: set[str] = set()
+
+    @functools.cached_property
+    def gives_scores(self) -> bool:
+        """Whether `logprob` works: not at the chat endpoint; the other is asked when first read."""
+        if not self.gives_logprobs or self._encode is None:
+            return False
+        try:
+            self._score(self._encode, "Hi", " there")
+        except RefusedError:
+            raise
+        except InputError as error:
+            _log.warning("The server scores no given texts: %s", error)
+            return False
+        return True
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]

@@ -14,6 +14,7 @@ from jaxrag.engines.vllm import Vllm
 from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.decoding import extend, score
 from jaxrag.types import Generation, InputError
+from tests.engines import contract
 from tests.engines.local.real_prompts import KINDS, real_prompts
 
 vllm = pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
@@ -133,13 +134,9 @@ def test_tokens_sent_are_those_of_our_template(
     assert sent == [encoder_of(local).tokens(p) for p in prompts["direct"][:10]]
 
 
-def test_draws_depend_on_prompt_and_seed(prompts: Any, engine: Any) -> None:
-    settings: Any = {"max_new_tokens": 8, "temperature": 1.0}
-    asked = prompts["pseudo_context"][:4]
-    first = [one.tokens for one in engine.generate(asked, seed=1, **settings)]
-    alone = [engine.generate([prompt], seed=1, **settings)[0].tokens for prompt in asked]
-    assert first == alone
-    assert first != [one.tokens for one in engine.generate(asked, seed=2, **settings)]
+def test_contract(cache: Path, local: LocalModel, engine: Any) -> None:
+    found = contract.shown(engine, local, contract.chats(cache))
+    assert found == contract.recorded("Vllm", "CPU")
 
 
 def test_prompts_that_do_not_fit_are_refused(engine: Any) -> None:

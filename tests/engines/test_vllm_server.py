@@ -26,6 +26,7 @@ from jaxrag.engines.server import Server, ServerModel
 from jaxrag.models.checkpoint.export import as_directory
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.steps.tools import LanguageModelTool
+from tests.engines import contract
 from tests.engines.local.real_prompts import real_prompts
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
@@ -152,6 +153,17 @@ def test_a_server_killed_and_started_again_loses_nothing(
     # one entry for each distinct prompt, all sound
     assert store.verify() == (len({str(prompt) for prompt in prompts}), [])
     store.close()
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_contract(cache: Path, endpoint: str) -> None:
+    local = LocalModel.load(CHECKPOINT, dtype="float32")
+    with serving(cache, 1) as (server,):
+        tokenizer = CHECKPOINT if endpoint == "completions" else ""
+        model = Server(NAME, server.url, tokenizer=tokenizer).load(Path())
+        found = contract.shown(model, local, contract.chats(cache))
+        model.close()
+    assert found == contract.recorded(f"Server of vllm serve, {endpoint}", "CPU")
 
 
 def test_a_run_survives_the_death_of_one_of_two_replicas(cache: Path, prompts: list[Any]) -> None:
