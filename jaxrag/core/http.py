@@ -16,7 +16,8 @@ import time
 import urllib.parse
 import urllib.request
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import httpx2 as httpx
@@ -35,6 +36,7 @@ _QUOTED = 500  # characters of a response that an error message quotes
 _SHORT = 16  # characters; a shorter key, such as EMPTY, may be a word of an answer
 
 T = TypeVar("T")
+_starting = threading.Lock()  # `functools.cache` may start two loops at once
 
 
 class TransientError(Exception):
@@ -147,7 +149,9 @@ class HttpClient:
             0.0,
         )
         self._client = _client(urls, headers)
-        self._close = weakref.finalize(self, _run, self._client.aclose)
+        self._loop = _loop()
+        # garbage may be collected in the loop's own thread, where waiting would never end
+        self._close = weakref.finalize(self, _start, self._loop, self._client.aclose)
         self._close.atexit = False
 
     def request(
@@ -199,7 +203,8 @@ class HttpClient:
 
     def close(self) -> None:
         """Closes all connections."""
-        self._close()
+        if closing := self._close():
+            closing.result()
 
     @contextlib.contextmanager
     def _free_server(
@@ -247,7 +252,9 @@ class HttpClient:
     ) -> dict[str, Any]:
         where = server.url + path
         try:
-            response, data = _run(self._fetch, method, where, body, parameters)
+            response, data = _start(
+                self._loop, self._fetch, method, where, body, parameters
+            ).result()
         except TimeoutError:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -313,16 +320,23 @@ class HttpClient:
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all clients, in a thread of its own."""
+def _started_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="jaxrag-http").start()
     return loop
 
 
-def _run(work: Callable[..., Any], *args: Any) -> Any:
-    """The result of a coroutine function, run in the clients' loop."""
-    return asyncio.run_coroutine_threadsafe(work(*args), _loop()).result()
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all clients, in a thread of its own."""
+    with _starting:
+        return _started_loop()
+
+
+def _start(
+    loop: asyncio.AbstractEventLoop, work: Callable[..., Coroutine[Any, Any, T]], *args: Any
+) -> Future[T]:
+    """Starts a coroutine function in a loop."""
+    return asyncio.run_coroutine_threadsafe(work(*args), loop)
 
 
 def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClient:

@@ -184,7 +184,7 @@ class Retrieval(Finding, Protocol):
 
 # Characters without a shape: zero-width spaces, soft hyphens, marks of writing direction.
 _INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
-_ENDS = re.compile(rf"^[\s{_INVISIBLE}]+|[\s{_INVISIBLE}]+$")
+_ENDS = "".join(re.findall(rf"[\s{_INVISIBLE}]", "".join(map(chr, range(0x10000)))))
 _EMPHASIS = r"[*_`#>\s]*"
 _NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:\s+is)?"
 _LABEL = re.compile(rf"^{_EMPHASIS}{_NAME}{_EMPHASIS}[:\uff1a]{_EMPHASIS}", re.I)
@@ -229,13 +229,13 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
 
 
 def _trimmed(text: str) -> str:
-    return _ENDS.sub("", text)
+    return text.strip(_ENDS)
 
 
 def _bare(text: str) -> str:
     """An answer without label and emphasis; "" for a line that only marks something."""
     text = _trimmed(text)
-    if _RULE.fullmatch(text):
+    if not text or _RULE.fullmatch(text):
         return ""
     text = _trimmed(_LABEL.sub("", text))
     for mark in ("**", "__", "*", "_", "`"):
