@@ -82,8 +82,7 @@ class VllmModel:
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
         second = getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
         # vLLM 0.29 has the second runner, but not yet this field
-        known = inspect.signature(vllm_library().SamplingParams).parameters
-        self._scores_rows = bool(second) and "prompt_logprob_token_ids" in known
+        self._scores_rows = bool(second) and _has("prompt_logprob_token_ids")
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
@@ -175,6 +174,10 @@ class VllmModel:
             return []
         prompts = [{"prompt_token_ids": tokens} for tokens in encoded]
         return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
+
+
+def _has(setting: str) -> bool:
+    return setting in inspect.signature(vllm_library().SamplingParams).parameters
 
 
 def _made(generation: Generation) -> int:

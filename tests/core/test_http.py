@@ -1,4 +1,4 @@
-"""The event loop that all HTTP clients share; what they send is tested with servers and web search."""
+"""The event loop that all HTTP clients share; requests are tested with servers and web search."""
 
 import asyncio
 import gc

@@ -171,7 +171,7 @@ class Config:
         found = await tools.helper(ModelHelper(Local())).generate(question.text, max_new_tokens=4)
         if question.text == "fails":
             raise InputError("no")
-        return Answer(question.id, found.text, {})
+        return Answer(question.id, f"{found.text} of {question.text}", {})
 
 
 def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [wrote] = model.generate(["find 1"], max_new_tokens=4)
     texts = {"q1": "find 1", "q2": "find 2", "q3": "fails"}
     asked = tuple(
-        Question(name, text, (wrote.text if name == "q1" else "no such",))
+        Question(name, text, (f"{wrote.text} of {text}" if name == "q1" else "no such",))
         for name, text in texts.items()
     )
 

@@ -105,7 +105,8 @@ def _in_package(name: str) -> Path:
             f"The package {name!r} is not installed: pip install {name.replace('_', '-')}"
         )
     root = Path(found.submodule_search_locations[0])
-    ggufs = [p for p in sorted(root.rglob("*.gguf")) if p.stem.partition("-of-")[0][-5:] < "00002"]
+    later = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # parts of a split file after its first
+    ggufs = [path for path in sorted(root.rglob("*.gguf")) if not later.search(path.stem)]
     checkpoints = ggufs + sorted(
         config.parent
         for config in root.rglob("config.json")

@@ -340,7 +340,8 @@ class FakeVllm:
 
     def generate(self, prompts, params, **settings):
         self.noted += [prompt["prompt_token_ids"] for prompt in prompts]
-        made = SimpleNamespace(token_ids=[64], logprobs=[{64: SimpleNamespace(logprob=-0.1)}])
+        token = SimpleNamespace(logprob=-0.1)
+        made = SimpleNamespace(token_ids=[64], logprobs=[{64: token}], finish_reason="stop")
         return [SimpleNamespace(outputs=[made]) for _ in prompts]
 
 
@@ -427,7 +428,7 @@ def test_the_error_names_question_tokens_and_limit(
     tokens = int(said.split("A prompt of ")[1].split()[0])
     assert tokens > len(LONG)
     warnings = [row for row in lines(tmp_path / "run" / "log.jsonl") if row["level"] == "warning"]
-    logged = next(row for row in warnings if row["question_id"] == "q2")
+    logged = next(row for row in warnings if row.get("question_id") == "q2")
     assert logged["message"] == f"question q2 failed: {said.removeprefix('InputError: ')}"
     assert f"warning: {logged['message']}" in capsys.readouterr().err
 
