@@ -369,8 +369,8 @@ def test_templates_without_a_system_role_get_it_before_the_question(model: Local
     merged = (Message("user", "Answer in a word.\n\nCapital of Chad?"),)
     assert render_chat(tokenizer, prompt, {}) == render_chat(model.tokenizer, merged, {})
     assert render_chat(model.tokenizer, prompt, {}) != render_chat(model.tokenizer, merged, {})
-    with pytest.raises(InputError, match=r"refuses messages \(system\): no system"):
-        render_chat(tokenizer, prompt[:1], {})
+    alone = (Message("user", "Answer in a word."),)
+    assert render_chat(tokenizer, prompt[:1], {}) == render_chat(model.tokenizer, alone, {})
 
 
 def test_template_options_reach_the_template(directory: Path, model: LocalModel) -> None:
