@@ -1,5 +1,6 @@
 """A whole run against servers: with and without faults, and one that is gone for good."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from experiments.run import main
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
-from tests.engines.fake_server import faulty, serving
+from jaxrag.runs.loading import load_model
+from tests.engines.fake_server import faulty, serving, well
 from tests.experiments.small_run import write_small_run
 
 
@@ -70,6 +72,25 @@ def test_a_run_resumes_after_its_server_failed(config: Path, tmp_path: Path, cap
     names = ("plain", "cut")
     plain, other = ((tmp_path / name / "answers.jsonl").read_bytes() for name in names)
     assert plain.count(b"\n") == other.count(b"\n") == 30
+
+
+def test_a_run_with_failed_questions_is_not_continued_with_another_tokenizer(
+    config: Path, tmp_path: Path
+) -> None:
+    def refuses(handler: Any, number: int, body: Any) -> None:
+        if number < 3:
+            handler.send(400, {"error": "no"})
+        else:
+            well(handler, number, body)
+
+    with serving(refuses, max_length=1024) as server:
+        assert run(config, tmp_path / "run", server) != 0
+        asked, file = len(server.bodies), tmp_path / "model" / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token": "<|end|>"}))
+        load_model.cache_clear()
+        with pytest.raises(Exception, match=r"(?s)other settings.*language_model\.tokenizer"):
+            run(config, tmp_path / "run", server)
+        assert len(server.bodies) == asked
 
 
 def test_a_gate_that_needs_logprobs_is_refused_without_them(config: Path, tmp_path: Path) -> None:
