@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation import alarms, metrics, precision
 from jaxrag.evaluation.pairing import data_differences, paired_rows
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
@@ -31,7 +31,8 @@ class Row:
       differences: exact match and F1, this run minus the baseline, question by question.
       classes: accuracy of the questions of each class; empty without classes.
       without_gold: number of answered questions without a gold answer.
-      notes: sentences that stand beside the table: how its data differ from the baseline's.
+      notes: sentences that stand beside the table: its alarms, see `jaxrag.evaluation.alarms`, and
+        how its data differ from the baseline's.
     """
 
     label: str
@@ -72,7 +73,8 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
         reference = _baseline(members, baseline)
         names = labels(members)
         for run, label, own in zip(members, names, columns, strict=True):
-            compared, notes = {}, []
+            compared = {}
+            notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
             if run is not members[reference]:
                 ours, theirs = paired_rows(run, members[reference])
                 compared = {

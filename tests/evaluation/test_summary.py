@@ -136,10 +136,10 @@ def test_what_differs_in_the_data_of_two_runs_is_told_and_not_paired(
 
 
 def test_other_questions_of_the_same_data_are_no_difference(tmp_path: Path) -> None:
-    paths = [fabricate.run(tmp_path / name, "dtr", n=n) for name, n in (("a", 30), ("b", 20))]
+    paths = [fabricate.run(tmp_path / name, "cot", n=n) for name, n in (("a", 30), ("b", 20))]
     edit(paths[0], lambda config: config["dataset"].update(identity="other"), config=True)
     row = summarise(paths)[1]
-    assert row.notes == () and row.differences["exact_match"].n == 19
+    assert row.notes == () and row.differences["exact_match"].n == 20
 
 
 def test_questions_without_gold_stand_beside_n_and_a_normalisation_in_the_label(

@@ -9,6 +9,7 @@ import pytest
 from experiments.run import main
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
+from jaxrag.evaluation.report.page import write_report
 from jaxrag.runs.loading import load_model
 from tests.engines.fake_server import faulty, serving, well
 from tests.experiments.small_run import write_small_run
@@ -91,6 +92,25 @@ def test_a_run_with_failed_questions_is_not_continued_with_another_tokenizer(
         with pytest.raises(Exception, match=r"(?s)other settings.*language_model\.tokenizer"):
             run(config, tmp_path / "run", server)
         assert len(server.bodies) == asked
+
+
+def test_an_alarm_stands_under_the_table_in_the_report_and_in_the_metrics(
+    config: Path, tmp_path: Path, capsys: Any
+) -> None:
+    def endless(handler: Any, number: int, body: Any) -> None:
+        tokens = body["prompt"][: body["max_tokens"]]
+        logprobs = {"token_logprobs": [-0.1] * len(tokens)}
+        choice = {"text": "?", "token_ids": tokens, "finish_reason": "length"}
+        handler.send(200, {"choices": [{**choice, "logprobs": logprobs}]})
+
+    with serving(endless, max_length=1024) as server:
+        assert run(config, tmp_path / "run", server) == 0
+    says = "30 of 30 questions (100 %) have an answer cut at the limit of tokens: raise"
+    assert says in " ".join(capsys.readouterr().out.split())
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())["alarms"]
+    assert found["questions"]["cut"] == 30 and found["raised"]["cut"].startswith(says)
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert all(says in (tmp_path / f"report{end}").read_text() for end in (".html", ".md"))
 
 
 def test_a_gate_that_needs_logprobs_is_refused_without_them(config: Path, tmp_path: Path) -> None:

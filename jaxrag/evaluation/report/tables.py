@@ -184,8 +184,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
         parts.append(f"**{markdown_text(dataset)}**\n\n{body}\n")
         if classes := class_grid(members):
             parts.append(classes.markdown())
-        if found := notes(members):
-            parts.append("".join(f"- {markdown_text(note)}\n" for note in found))
+        parts += [f"{markdown_text(note)}\n" for note in notes(members)]
     return "\n".join([*parts, NOTE, ""])
 
 
