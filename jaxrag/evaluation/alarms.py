@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-Record = Mapping[str, Any]
+from jaxrag.evaluation.metrics import Record
 
 SHARE = 0.02
 """An alarm is raised if more than this share of a run's questions have it."""

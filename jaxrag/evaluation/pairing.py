@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.evaluation.metrics import Record
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.types import InputError
 
@@ -40,7 +41,7 @@ def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
     """
     shared, found = _shared(ours, theirs), []
 
-    def count(part: Callable[[Mapping[str, Any]], object]) -> int:
+    def count(part: Callable[[Record], object]) -> int:
         return sum(part(ours.records[a]) != part(theirs.records[b]) for a, b in shared)
 
     of = f"of {len(shared):,} shared questions"
@@ -79,7 +80,7 @@ def _shared(ours: RunRecords, theirs: RunRecords) -> list[tuple[int, int]]:
     return pairs
 
 
-def _gold(record: Mapping[str, Any]) -> frozenset[str]:
+def _gold(record: Record) -> frozenset[str]:
     return frozenset(map(str, record["gold_answers"]))
 
 
