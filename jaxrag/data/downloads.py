@@ -281,10 +281,13 @@ class _Fetch:
         return self._partial.stat().st_size if self._partial.is_file() else 0
 
     def _attempt(self, client: httpx.Client) -> bool:
-        """Downloads what is missing; whether the file is whole."""
+        """Downloads what is missing; whether the file is whole.
+
+        Without a version to compare, bytes of an earlier attempt are kept only if a hash is known.
+        """
         start, about = self._size(), self._begun()
         headers = {"Accept-Encoding": "identity"}
-        if start and about:
+        if start and about and (about.get("version") or self._expected):
             headers["Range"] = f"bytes={start}-"
             if about.get("version"):
                 headers["If-Range"] = about["version"]
@@ -328,16 +331,17 @@ class _Fetch:
         if status == 206 and _first_byte(response) != start:
             self._forget()
             raise _Busy("the server sends another part than was requested; beginning anew", None)
+        now = {"bytes": total, "version": _version(response)}
         if status == 200:
             start = 0
-        elif total is not None and about.get("bytes") not in (None, total):
+            self._partial.unlink(missing_ok=True)  # before the record names another version
+        elif any(now[name] and about.get(name) not in ("", None, now[name]) for name in now):
             self._forget()
             raise _Busy("the file has changed; beginning anew", None)
+        else:
+            now["version"] = about.get("version") or now["version"]
         self._check_size(total, start)
-        version = _version(response)
-        self._about.write_text(
-            json.dumps({"address": self._address, "bytes": total, "version": version})
-        )
+        self._about.write_text(json.dumps({"address": self._address, **now}))
         return start, total
 
     def _check_size(self, total: int | None, start: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.hashing import canonical
 from jaxrag.core.http import HttpClient, TransientError, read_key
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
@@ -43,7 +43,7 @@ from jaxrag.engines.replies import (
 )
 from jaxrag.engines.scheduler import Workers
 from jaxrag.models.checkpoint.files import locate, short_name
-from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.models.tokenizer import load_tokenizer, tokenizer_digest
 from jaxrag.text.reasoning import opens_reasoning
 from jaxrag.types import EngineDown, FilledText, Generation, InputError, Prompt
 
@@ -531,7 +531,7 @@ class Server:
             encode = PromptEncoder(own, template_options=options, max_length=limit)
             ends = end_tokens(path, own)
             identity |= encode.identity
-            identity["vocabulary"] = digest(canonical(own.get_vocab()))
+            identity |= {"tokenizer": tokenizer_digest(own), "ends": list(ends)}
         return ServerModel(http, self, encode, ends=ends, identity=canonical(identity), seeds=seeds)
 
     def _takes_seeds(self, http: HttpClient, reported: Mapping[str, Any]) -> bool:

@@ -15,7 +15,8 @@
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
-                    seconds are null if an earlier run had stored a result
+                    seconds are null if an earlier run had stored a result; ``alarms`` has the
+                    number of questions of each and the sentences of those raised
 ``log.jsonl``       log of all processes that worked on the run (see `run_log`)
 """
 
@@ -44,7 +45,7 @@ from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.json_text import parse_json
-from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation import alarms, metrics, precision
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
 
@@ -220,7 +221,7 @@ def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
 
 
 def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
-    """Contents of metrics.json: counts, means with 95 % intervals, and total costs.
+    """Contents of metrics.json: counts, means with 95 % intervals, total costs, and alarms.
 
     Seconds are null where they are not known (see `metrics.score`); other means are left out.
     """
@@ -239,6 +240,7 @@ def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
         },
         **({"classes": {n: one._asdict() for n, one in classes.items()}} if classes else {}),
         "totals": {n: None if math.isnan(v) else v for n, v in metrics.totals(columns).items()},
+        "alarms": {"questions": alarms.count(run.records), "raised": alarms.raised(run.records)},
     }
 
 

@@ -8,13 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
-from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation import alarms, metrics, precision
+from jaxrag.evaluation.pairing import data_differences, paired_rows
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
-from jaxrag.types import InputError
 
 BASELINE = "standard_rag"
 
@@ -34,6 +31,8 @@ class Row:
       differences: exact match and F1, this run minus the baseline, question by question.
       classes: accuracy of the questions of each class; empty without classes.
       without_gold: number of answered questions without a gold answer.
+      notes: sentences that stand beside the table: its alarms, see `jaxrag.evaluation.alarms`, and
+        how its data differ from the baseline's.
     """
 
     label: str
@@ -49,6 +48,7 @@ class Row:
     differences: Mapping[str, Difference]
     classes: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
     without_gold: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> list[Row]:
@@ -71,14 +71,18 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
     for members in by_dataset(runs).values():
         columns = [metrics.score(run.records, run.timings) for run in members]
         reference = _baseline(members, baseline)
-        for run, label, own in zip(members, labels(members), columns, strict=True):
+        names = labels(members)
+        for run, label, own in zip(members, names, columns, strict=True):
             compared = {}
+            notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
             if run is not members[reference]:
                 ours, theirs = paired_rows(run, members[reference])
                 compared = {
                     name: paired_difference(own[name][ours], columns[reference][name][theirs])
                     for name in ("exact_match", "f1")
                 }
+                changed = "; ".join(data_differences(run, members[reference]))
+                notes += [f"{label} and {names[reference]}: {changed}."] * bool(changed)
             errors = sum("error" in record for record in run.records)
             found.append(
                 Row(
@@ -91,12 +95,13 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     answered=len(run.records) - errors,
                     errors=errors,
                     finished=run.finished,
-                    baseline=labels(members)[reference] if compared else "",
+                    baseline=names[reference] if compared else "",
                     differences=compared,
                     classes=precision.class_accuracy(run.records),
                     without_gold=sum(
                         not one["gold_answers"] for one in run.records if "error" not in one
                     ),
+                    notes=tuple(notes),
                 )
             )
     return found
@@ -136,24 +141,3 @@ def labels(runs: Sequence[RunRecords]) -> list[str]:
 def _baseline(runs: Sequence[RunRecords], wanted: str) -> int:
     names = [{name_of(run.config, "method"), run.path.name} for run in runs]
     return next((i for i, name in enumerate(names) if wanted in name), 0)
-
-
-def paired_rows(
-    ours: RunRecords, theirs: RunRecords
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Positions of the questions that both runs hold, in our order."""
-    where = {record["question_id"]: row for row, record in enumerate(theirs.records)}
-    pairs = [
-        (row, where[record["question_id"]])
-        for row, record in enumerate(ours.records)
-        if record["question_id"] in where
-    ]
-    for row, other in pairs:
-        if ours.records[row]["question"] != theirs.records[other]["question"]:
-            name = ours.records[row]["question_id"]
-            raise InputError(
-                f"{ours.path} and {theirs.path} ask different questions under the id {name!r}; "
-                "runs of different data must have different data set names"
-            )
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tokenizers import (
     trainers,
 )
 
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import read_config
 from jaxrag.models.checkpoint.gguf import metadata, open_gguf
 from jaxrag.types import InputError
@@ -131,6 +133,23 @@ def tokenizer_fingerprint(path: Path) -> str:
             raise InputError(f"{path}: the tokenizer's file {name} cannot be read.") from error
         whole.update(f"{name}\0{len(content)}\0".encode() + content)
     return whole.hexdigest()
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 (hex) of all that decides a loaded tokenizer's tokens and texts.
+
+    That is normaliser, pre-tokenizer, vocabulary, post-processor, decoder, added and special
+    tokens; not the path, nor padding and truncation, which each call sets.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if isinstance(backend, Tokenizer):
+        whole = {**json.loads(backend.to_str()), "padding": None, "truncation": None}
+    else:  # one written in Python
+        kept = {k: str(v) for k, v in tokenizer.init_kwargs.items() if k != "name_or_path"}
+        whole = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), **kept}
+    special = {role: str(token) for role, token in tokenizer.special_tokens_map.items()}
+    splits = bool(getattr(tokenizer, "split_special_tokens", False))
+    return digest(canonical([whole, special, splits]))
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerFast:

@@ -513,11 +513,6 @@ def _answer(
             advance(len(batch), tally.note())
     failures.end()
     _log.info("finished", extra={"fields": tally.fields()})
-    if empty := tally.fields().get("empty_searches"):
-        _log.warning(
-            "%d of %d questions had a search that found no passage; trace.searches has its text",
-            *(empty, len(todo)),
-        )
 
 
 def _timing(one: QuestionOutcome) -> dict[str, Any]:

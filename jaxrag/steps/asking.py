@@ -74,12 +74,14 @@ class Reply(NamedTuple):
       raw: text of the generation.
       u: mean negative log-likelihood of its tokens in nats (DTR eq 3), see `mean_nll`.
       generation: the generation.
+      junk: whether it lacks the tags that the prompt asks for.
     """
 
     text: str
     raw: str
     u: float
     generation: Generation
+    junk: bool = False
 
     def record(self) -> Trace:
         """Plain JSON; an infinite u (of an empty answer) is null."""
@@ -91,6 +93,7 @@ class Reply(NamedTuple):
             "tokens": len(self.generation.tokens),
             **({"reasoning_tokens": reasoning} if reasoning else {}),
             "finish_reason": self.generation.finish_reason,
+            **({"junk": True} if self.junk else {}),
         }
 
 
@@ -284,7 +287,8 @@ async def ask(
         stop=template.stop,
     )
     text = parse_answer(generation.text, template.parse)
-    return Reply(text, generation.text, mean_nll(generation, reader), generation)
+    junk = template.parse == "tags" and not _BEGIN.search(generation.text)
+    return Reply(text, generation.text, mean_nll(generation, reader), generation, junk)
 
 
 async def ask_from_passages(

@@ -49,6 +49,7 @@ class RunResults:
 
     def _repr_html_(self) -> str:
         parts = [_table(self.rows, name) for name in dict.fromkeys(r.dataset for r in self.rows)]
+        parts += [f"<p><b>{html_text(note)}</b></p>" for note in tables.notes(self.rows)]
         return f"{''.join(parts)}<p><small>{html_text(tables.NOTE)}</small></p>"
 
 
@@ -102,6 +103,9 @@ def run(
 
 def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResults:
     """Compares runs question by question with a baseline: intervals, differences, p-values.
+
+    Questions with other gold answers, and runs that searched another corpus, are not paired; the
+    rows' ``notes`` say so.
 
     Examples:
       >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})

@@ -32,27 +32,37 @@ CONTENT = bytes(range(256)) * 20_000  # 5.1 MB
 SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
+ETAG = ("ETag", '"{}"')
+
+
 class Files(Handler):
-    """Serves ``server.content`` with ranges, a strong ETag and ``server.fault`` before."""
+    """Serves ``server.content`` with ranges, the header ``version`` and ``server.fault`` before."""
 
     def do_GET(self) -> None:
         with self.counted(self.server.asked, dict(self.headers)) as number:
             if not self.server.fault(self, number):
                 self.serve()
 
-    def serve(self, *, ranges: bool = True, stop: int | None = None) -> None:
-        """Sends what is requested; closes the connection before byte ``stop``."""
+    def serve(
+        self, *, ranges: bool = True, stop: int | None = None, obeys: bool = True, told: bool = True
+    ) -> None:
+        """Sends what is requested; closes the connection before byte ``stop``.
+
+        ``obeys`` is whether If-Range is, ``told`` whether the version is sent.
+        """
         content: bytes = self.server.content
-        tag = f'"{hashlib.sha256(content).hexdigest()[:8]}"'
+        header, version = self.server.version
+        tag = version.format(hashlib.sha256(content).hexdigest()[:8])
         start, status = 0, 200
         requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if requested and ranges and self.headers.get("If-Range", tag) == tag:
+        if requested and ranges and (not obeys or self.headers.get("If-Range", tag) == tag):
             start, status = int(requested[1]), 206
             if start >= len(content):
                 self.send(416, b"", Content_Range=f"bytes */{len(content)}")
                 return
         self.send_response(status)
-        self.send_header("ETag", tag)
+        if told and header:
+            self.send_header(header, tag)
         self.send_header("Content-Length", str(len(content) - start))
         if status == 206:
             last = len(content) - 1
@@ -75,7 +85,7 @@ def first(act):
 
 @pytest.fixture
 def server():
-    with serving(Files, nothing, asked=[], content=CONTENT) as running:
+    with serving(Files, nothing, asked=[], content=CONTENT, version=ETAG) as running:
         yield running
 
 
@@ -150,24 +160,69 @@ def test_goes_on_after_being_killed(server, tmp_path):
     assert server.asked[-1]["Range"] == f"bytes={kept}-"
 
 
-def test_a_file_that_changed_during_the_download_begins_anew(server, tmp_path):
-    other = CONTENT[::-1]
+@pytest.mark.parametrize("obeys", [True, False])
+@pytest.mark.parametrize(
+    "version",
+    [ETAG, ("ETag", 'W/"{}"'), ("Last-Modified", "Sat, 28 Nov 2026 05:{}:00 GMT"), ("", "")],
+)
+def test_a_file_that_changed_during_the_download_begins_anew(server, tmp_path, version, obeys):
+    server.version, other = version, CONTENT[::-1]
 
-    def act(handler):
-        handler.serve(stop=2_000_000)
+    def act(handler, number):
+        handler.serve(stop=2_000_000 if number == 0 else None, obeys=obeys)
         handler.server.content = other
+        return True
 
-    server.fault = first(act)
+    server.fault = act
     assert fetch(server, tmp_path).read_bytes() == other
+
+
+def test_the_version_of_the_first_bytes_is_kept(server, tmp_path):
+    """The second answer has none, and the file changes after it."""
+
+    def act(handler, number):
+        if number == 2:
+            handler.server.content = CONTENT[::-1]
+        stop = {0: 2_000_000, 1: 4_000_000}.get(number)
+        handler.serve(stop=stop, told=number != 1)
+        return True
+
+    server.fault = act
+    assert fetch(server, tmp_path).read_bytes() == CONTENT[::-1]
+
+
+def test_a_known_hash_serves_where_a_server_tells_no_version(server, tmp_path):
+    server.version = ("", "")
+    server.fault = first(lambda handler: handler.serve(stop=2_000_000))
+    known = {f"{server.url}/a.bin": Known(len(CONTENT), SHA)}
+    assert fetch(server, tmp_path, known=known).read_bytes() == CONTENT
+    assert server.asked[1]["Range"]
+
+
+def test_bytes_of_an_older_file_go_before_the_record_names_the_new_one(
+    server, tmp_path, monkeypatch
+):
+    """Killed before the first new byte."""
+    (tmp_path / "a.bin.part").write_bytes(b"older")
+    about = {"address": f"{server.url}/a.bin", "bytes": 9, "version": '"older"'}
+    (tmp_path / "a.bin.part.json").write_text(json.dumps(about))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(downloads._Fetch, "_receive", killed)
+        fetch(server, tmp_path)
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_whole_but_unnamed_file_is_finished(server, tmp_path):
     """Killed between the last byte and the new name: the server says that nothing is left."""
     (tmp_path / "a.bin.part").write_bytes(CONTENT)
-    about = {"address": f"{server.url}/a.bin", "bytes": len(CONTENT), "version": ""}
+    about = {"address": f"{server.url}/a.bin", "bytes": len(CONTENT), "version": f'"{SHA[:8]}"'}
     (tmp_path / "a.bin.part.json").write_text(json.dumps(about))
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert len(server.asked) == 1
+    assert [asked.get("Range") for asked in server.asked] == [f"bytes={len(CONTENT)}-"]
 
 
 def test_busy_servers_are_tried_again(server, tmp_path):

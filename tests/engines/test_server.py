@@ -1,6 +1,8 @@
 """The server engine against faults; what a real server answers is tested by make test-vllm."""
 
+import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -300,3 +302,59 @@ def test_identity_does_not_contain_addresses(tokenizer: str, tmp_path: Path) -> 
         assert connect(tokenizer, one).identity == connect(tokenizer, one, two).identity
         assert connect(tokenizer, one).identity != connect("", one).identity
         assert connect(tokenizer, one, revision="2").identity != connect(tokenizer, one).identity
+
+
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+BEGIN = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "<|end|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [258], "tokens": ["<|end|>"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (TOKENIZER, {"normalizer": {"type": "Lowercase"}}),
+        (
+            TOKENIZER,
+            {
+                "pre_tokenizer": {
+                    "type": "ByteLevel",
+                    "add_prefix_space": True,
+                    "trim_offsets": True,
+                    "use_regex": True,
+                }
+            },
+        ),
+        (TOKENIZER, {"post_processor": BEGIN}),
+        (TOKENIZER, {"decoder": {"type": "Fuse"}}),
+        (TOKENIZER, {"added_tokens": []}),
+        (SETTINGS, {"bos_token": "<|end|>"}),
+        (SETTINGS, {"split_special_tokens": True}),
+        (SETTINGS, {"chat_template": "{{ messages[0].content }}"}),
+        ("chat_template.jinja", "{{ messages[0].content }}"),
+        ("generation_config.json", {"eos_token_id": 51}),
+        ("config.json", {"eos_token_id": 51}),
+    ],
+)
+def test_all_of_a_tokenizer_is_part_of_the_identity(
+    file: str, change: Any, tokenizer: str, tmp_path: Path
+) -> None:
+    first = shutil.copytree(tokenizer, tmp_path / "first")
+    # a named architecture would bring parts of its own
+    (first / "config.json").write_text('{"eos_token_id": 257}')
+    if "chat_template" in change:  # the other would hide it
+        (first / "chat_template.jinja").unlink()
+    same, changed = (shutil.copytree(first, tmp_path / name) for name in ("same", "changed"))
+    path = changed / file
+    if isinstance(change, dict):
+        change = json.dumps({**json.loads(path.read_text()), **change})
+    path.write_text(change)
+    with serving() as server:
+        known, again, other = (connect(str(one), server).identity for one in (first, same, changed))
+    assert known == again != other

@@ -1,13 +1,17 @@
 """Rows of several runs: grouping, labels, baselines and pairing."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.report.tables import count_text
+from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.evaluation.report.page import page
+from jaxrag.evaluation.report.tables import count_text, markdown_table
 from jaxrag.evaluation.summary import summarise
+from jaxrag.surface.results import RunResults
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 
@@ -17,6 +21,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root = tmp_path_factory.mktemp("runs")
     methods = ("no_retrieval", "standard_rag", "dtr")
     return [fabricate.run(root / name, name, n=120, seed=i) for i, name in enumerate(methods)]
+
+
+def edit(path: Path, change: Callable[[Any], object], *, config: bool = False) -> None:
+    """Changes each line of a run's answers, or its config; without the hash of the answers."""
+    (path / "metrics.json").unlink(missing_ok=True)
+    file = path / ("config.json" if config else "answers.jsonl")
+    text = file.read_text()
+    lines = [json.loads(line) for line in ([text] if config else text.split("\n")[:-1])]
+    for line in lines:
+        change(line["config"] if config else line)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_rows_hold_means_costs_and_differences(runs: list[Path]) -> None:
@@ -59,26 +74,81 @@ def test_only_shared_questions_are_paired(tmp_path: Path) -> None:
 def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
     a = fabricate.run(tmp_path / "a", "standard_rag", n=5)
     b = fabricate.run(tmp_path / "b", "no_retrieval", n=5)
-    lines = [json.loads(line) for line in (b / "answers.jsonl").read_text().split("\n")[:-1]]
-    lines[2]["question"] = "Another one?"
-    (b / "metrics.json").unlink()  # it has the hash of the answers
-    (b / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    other = {"question": "Another one?"}
+    edit(b, lambda line: line.update(other if line["question_id"] == "q00002" else {}))
     with pytest.raises(InputError, match="different questions under the id 'q00002'"):
         summarise([a, b])
+
+
+CORPORA = "corpora differ, so no question is paired"
+
+
+@pytest.mark.parametrize(
+    ("change", "other", "paired", "says"),
+    [
+        (None, {}, 20, ""),
+        ({"gold_answers": ["Oslo"]}, {}, 0, "gold answers differ for 20 of 20 shared questions"),
+        # the order of aliases says nothing
+        ({"gold_answers": [*"ba"]}, {"answers": {"gold_answers": [*"ab"]}}, 20, ""),
+        ({"gold_passages": ["p"]}, {}, 20, "relevant passages differ for 20 of 20"),
+        (
+            {"retriever": {"passages": {"identity": "a"}}},
+            {"retriever": {"passages": "b"}},
+            0,
+            CORPORA,
+        ),
+        ({"retriever": {"passages": {"identity": "a"}}}, {"retriever": {"passages": "a"}}, 20, ""),
+        (
+            {"retriever": {"matrix": {"passages": "a"}}},
+            {"retriever": {"passages": "b"}},
+            0,
+            CORPORA,
+        ),
+        ({"retriever": {"passages": "a"}}, {"retriever": None}, 20, ""),
+        (
+            {"dataset": {"passages": 3}},
+            {"dataset": {"passages": 4}},
+            20,
+            "in their numbers of passages",
+        ),
+        ({"dataset": {"identity": "a"}}, {}, 20, "data sets differ in what"),
+        ({"dataset": {"identity": None}}, {}, 20, ""),
+    ],
+)
+def test_what_differs_in_the_data_of_two_runs_is_told_and_not_paired(
+    change: Any, other: Any, paired: int, says: str, tmp_path: Path
+) -> None:
+    paths = [fabricate.run(tmp_path / name, "standard_rag", n=20) for name in ("a", "b")]
+    for path, given in zip(paths, (change or {}, other), strict=True):
+        answers = given.get("answers", {k: v for k, v in given.items() if k.startswith("gold")})
+        config = {k: v for k, v in given.items() if k in ("retriever", "dataset")}
+        edit(path, lambda line, new=answers: line.update(new))
+        merged = {
+            "dataset": {"name": "factbook", "identity": "sha256:4567"} | config.pop("dataset", {})
+        }
+        edit(path, lambda line, new=merged | config: line.update(new), config=True)
+    _, row = summarise(paths)
+    assert row.differences["exact_match"].n == paired
+    assert len(row.notes) == bool(says) and says in "".join(row.notes)
+    for shown in (page(list(map(read_run, paths)), summarise(paths)), markdown_table([row])):
+        assert says in shown
+    assert says in " ".join(str(RunResults((row,))).split())
+
+
+def test_other_questions_of_the_same_data_are_no_difference(tmp_path: Path) -> None:
+    paths = [fabricate.run(tmp_path / name, "cot", n=n) for name, n in (("a", 30), ("b", 20))]
+    edit(paths[0], lambda config: config["dataset"].update(identity="other"), config=True)
+    row = summarise(paths)[1]
+    assert row.notes == () and row.differences["exact_match"].n == 20
 
 
 def test_questions_without_gold_stand_beside_n_and_a_normalisation_in_the_label(
     tmp_path: Path,
 ) -> None:
     path = fabricate.run(tmp_path / "a", "dtr", n=5)
-    lines = [json.loads(line) for line in (path / "answers.jsonl").read_text().splitlines()]
-    lines[1]["gold_answers"] = []
-    (path / "metrics.json").unlink()  # it has the hash of the answers
-    (path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    file = path / "config.json"
-    file.write_text(
-        file.read_text().replace('"config": {', '"config": {"normalization": "unicode", ', 1)
-    )
+    none = {"gold_answers": []}
+    edit(path, lambda line: line.update(none if line["question_id"] == "q00001" else {}))
+    edit(path, lambda config: config.update(normalization="unicode"), config=True)
     (row,) = summarise([path])
     assert row.label == "dtr, unicode" and (row.answered, row.without_gold) == (5, 1)
     assert row.means["exact_match"].n == 4

@@ -1,5 +1,6 @@
 """A whole run against servers: with and without faults, and one that is gone for good."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from experiments.run import main
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
-from tests.engines.fake_server import faulty, serving
+from jaxrag.evaluation.report.page import write_report
+from jaxrag.runs.loading import load_model
+from tests.engines.fake_server import faulty, serving, well
 from tests.experiments.small_run import write_small_run
 
 
@@ -70,6 +73,44 @@ def test_a_run_resumes_after_its_server_failed(config: Path, tmp_path: Path, cap
     names = ("plain", "cut")
     plain, other = ((tmp_path / name / "answers.jsonl").read_bytes() for name in names)
     assert plain.count(b"\n") == other.count(b"\n") == 30
+
+
+def test_a_run_with_failed_questions_is_not_continued_with_another_tokenizer(
+    config: Path, tmp_path: Path
+) -> None:
+    def refuses(handler: Any, number: int, body: Any) -> None:
+        if number < 3:
+            handler.send(400, {"error": "no"})
+        else:
+            well(handler, number, body)
+
+    with serving(refuses, max_length=1024) as server:
+        assert run(config, tmp_path / "run", server) != 0
+        asked, file = len(server.bodies), tmp_path / "model" / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token": "<|end|>"}))
+        load_model.cache_clear()
+        with pytest.raises(Exception, match=r"(?s)other settings.*language_model\.tokenizer"):
+            run(config, tmp_path / "run", server)
+        assert len(server.bodies) == asked
+
+
+def test_an_alarm_stands_under_the_table_in_the_report_and_in_the_metrics(
+    config: Path, tmp_path: Path, capsys: Any
+) -> None:
+    def endless(handler: Any, number: int, body: Any) -> None:
+        tokens = body["prompt"][: body["max_tokens"]]
+        logprobs = {"token_logprobs": [-0.1] * len(tokens)}
+        choice = {"text": "?", "token_ids": tokens, "finish_reason": "length"}
+        handler.send(200, {"choices": [{**choice, "logprobs": logprobs}]})
+
+    with serving(endless, max_length=1024) as server:
+        assert run(config, tmp_path / "run", server) == 0
+    says = "30 of 30 questions (100 %) have an answer cut at the limit of tokens: raise"
+    assert says in " ".join(capsys.readouterr().out.split())
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())["alarms"]
+    assert found["questions"]["cut"] == 30 and found["raised"]["cut"].startswith(says)
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert all(says in (tmp_path / f"report{end}").read_text() for end in (".html", ".md"))
 
 
 def test_a_gate_that_needs_logprobs_is_refused_without_them(config: Path, tmp_path: Path) -> None:

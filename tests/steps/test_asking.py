@@ -37,6 +37,22 @@ def test_parse_answer(raw, how, answer):
     assert parse_answer(raw, how) == answer
 
 
+@pytest.mark.parametrize(
+    "raw, prompts_of, junk",
+    [
+        ("<answer>Rome</answer>", "pairs", False),
+        ("<answer>Rome", "pairs", False),
+        ("Rome", "pairs", True),
+        ("Rome</answer>", "pairs", True),
+        ("Rome", "dtr", False),
+    ],
+)
+def test_an_answer_without_the_tags_of_its_prompt_is_junk(raw, prompts_of, junk):
+    method = dataclasses.replace(retrieve_and_read.NO_RETRIEVAL, reader=Reader(prompts=prompts_of))
+    found = run(method, ScriptedModel(raw)).value
+    assert (found.text, found.trace["answer"].get("junk", False)) == ("Rome", junk)
+
+
 @given(st.text(), st.sampled_from(["tags", "first_line", "text"]))
 def test_any_text_can_be_parsed(raw, how):
     parsed = parse_answer(raw, how)

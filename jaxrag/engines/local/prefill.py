@@ -103,8 +103,8 @@ class Sizes:
 
         A third is for the cache, as a call that decodes may hold a copy of it in another layout
         and prompts are read into a cache of their own. Rows are as many as it holds with 1,024
-        slots, at most 256. All are powers of two: stored results depend on them, and should not
-        on small differences of what is free.
+        slots, at most 256. All are powers of two, so that small differences of what is free need
+        no other programs and give the same bits.
 
         Args:
           free: bytes beside the parameters.

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
+from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
@@ -31,7 +32,6 @@ from jaxrag.evaluation.summary import (
     by_dataset,
     labels,
     name_of,
-    paired_rows,
     summarise_read,
 )
 from jaxrag.text.printable import html_text, printable
@@ -285,6 +285,7 @@ def _problems(row: Row) -> str:
 def _warnings(rows: Sequence[Row]) -> str:
     lines = [f"{row.label}: {tables.errors_text(row)}, in no mean." for row in rows if row.errors]
     lines += [f"{row.label} is unfinished: run it again." for row in rows if not row.finished]
+    lines += tables.notes(rows)
     return "".join(f'<p class="warn">{html_text(text)}</p>' for text in lines)
 
 

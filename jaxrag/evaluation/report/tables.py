@@ -129,7 +129,10 @@ def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def terminal_table(rows: Sequence[Row]) -> Table:
     """The rows as a table for ``rich``, about 100 columns wide; intervals stand below means."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=NOTE)
+    caption = terminal_text("".join(f"{note}\n" for note in notes(rows)), "bold")
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=caption.append(NOTE, "not bold")
+    )
     table.caption_justify = "left"
     table.add_column("method", overflow="fold")
     columns = _terminal_columns(rows)
@@ -145,6 +148,11 @@ def terminal_table(rows: Sequence[Row]) -> Table:
             count = count_text(row).replace(" (", "\n(")
             table.add_row(terminal_text(f"{row.label}\nn = {count}"), *cells, last)
     return table
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What stands beside the table besides how to read it, each sentence once."""
+    return list(dict.fromkeys(note for row in rows for note in row.notes))
 
 
 def _stacked(row: Row, names: Sequence[str]) -> str:
@@ -176,6 +184,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
         parts.append(f"**{markdown_text(dataset)}**\n\n{body}\n")
         if classes := class_grid(members):
             parts.append(classes.markdown())
+        parts += [f"{markdown_text(note)}\n" for note in notes(members)]
     return "\n".join([*parts, NOTE, ""])
 
 

@@ -36,6 +36,7 @@ _TORCH, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _WEIGHTS = (_SINGLE, _INDEX, _TORCH, _TORCH_INDEX)  # in the order of preference
 _HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 _TORCH_FILES = "pytorch_model*.bin"
+_ADAPTER_FILES = ("adapter_model", "new_embeddings")  # of LoRA; safetensors are preferred
 _DENSE_FILES = "*_Dense/*.bin"  # layers after an encoder, even where its own are safetensors
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
@@ -287,7 +288,7 @@ def check_parameters(
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 hex digest of a checkpoint's weights, config and tokenizer.
+    """SHA-256 hex digest of a checkpoint's or a LoRA adapter's weights, config and tokenizer.
 
     Archives of torch count only where there are no safetensors, which are read instead of them.
     Files up to 1 GiB are hashed completely; of larger ones the length and evenly spaced windows of
@@ -301,6 +302,9 @@ def fingerprint(path: Path) -> str:
     )
     if path.is_dir() and not any((path / name).exists() for name in (_SINGLE, _INDEX)):
         files += path.glob(_TORCH_FILES)
+    for name in _ADAPTER_FILES if path.is_dir() else ():
+        if not (path / f"{name}.safetensors").exists():
+            files += [f for f in path.glob(f"{name}.*") if f.suffix in (".bin", ".pt")]
     if not files:
         raise InputError(f"{path} holds no checkpoint.")
     whole = hashlib.sha256()

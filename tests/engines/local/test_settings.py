@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jaxrag.engines.local import engine
-from jaxrag.engines.local.engine import Local
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.local.prefill import Sizes
 from jaxrag.models.device_memory import free_memory
 from jaxrag.reproduction.engines import as_vllm
@@ -116,3 +116,21 @@ def test_quantised_matrices_are_another_identity(tmp_path: Path) -> None:
     assert after == {**before, "quantization": "int8"}
     with pytest.raises(InputError, match="set it to '' to run with vLLM"):
         as_vllm(dataclasses.replace(whole, quantization="int8"))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.usefixtures("unprobed")
+def test_free_memory_is_part_of_the_identity_on_cpus_only(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tiny_model(tmp_path / "model")
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    found = []
+    for free in (3 << 22, 3 << 24):
+        monkeypatch.setattr(engine, "free_memory", lambda devices, free=free: [free] * len(devices))
+        model = LocalModel.load(tmp_path / "model", dtype="float32")
+        found.append((model.identity, model._sizes))
+    assert found[0][1] != found[1][1]
+    assert (found[0][0] != found[1][0]) == (backend == "cpu")
+    half = LocalModel.load(tmp_path / "model", dtype="bfloat16")
+    assert half.identity not in [identity for identity, _ in found]

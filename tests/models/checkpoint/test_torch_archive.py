@@ -100,6 +100,20 @@ def test_fingerprints_follow_the_file_that_is_read(tmp_path):
     assert len({before, first, fingerprint(path)}) == 3
 
 
+@pytest.mark.parametrize("name", ["adapter_model.bin", "adapter_model.pt", "new_embeddings.bin"])
+def test_fingerprints_of_adapters_follow_their_archives(tmp_path, name):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    found = []
+    for content in (b"a", b"b"):
+        (tmp_path / name).write_bytes(content)
+        found.append(fingerprint(tmp_path))
+    (tmp_path / name).with_suffix(".safetensors").write_bytes(b"")
+    found.append(fingerprint(tmp_path))  # it is preferred
+    (tmp_path / name).unlink()
+    assert fingerprint(tmp_path) == found[2]
+    assert len(set(found)) == 3
+
+
 class Bomb:
     """What an attacker saves; unpickling it would raise."""
 
