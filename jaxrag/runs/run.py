@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from jaxrag.core.checks import check_choices
+from jaxrag.core.file_states import one_start
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
@@ -385,6 +386,7 @@ def store_path(store: str, cache: str) -> Path | None:
     return Path(store) if store else Path(cache) / "store.sqlite"
 
 
+@one_start()
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     """Executes or continues a run; returns the contents of metrics.json.
 
