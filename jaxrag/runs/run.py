@@ -288,6 +288,7 @@ def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     return {"max_length": encode.max_length}
 
 
+@one_start()
 def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None) -> PreparedRun:
     """Loads the data, models, index and helpers of a run.
 
@@ -332,6 +333,7 @@ def _language_model(run: Run, cache: Path) -> LanguageModel:
     return model
 
 
+@one_start()
 def load_tools(
     run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None
 ) -> tuple[Tools, dict[str, Any]]:
