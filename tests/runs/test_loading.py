@@ -21,6 +21,7 @@ from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
+from jaxrag.retrieval.dense import encoder
 from jaxrag.runs import config_file, loading
 from jaxrag.runs.loading import Kept, load_data, load_model, open_index_over
 from jaxrag.runs.run import Run, prepare
@@ -262,3 +263,18 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(
     monkeypatch.setattr(Local, "load", lambda *_: put(tmp_path / "config.json", b"[]"))
     with pytest.raises(InputError, match=r"config\.json changed while it was read"):
         load_model(Local(str(tmp_path)), tmp_path)
+
+
+def test_an_encoder_that_changes_while_it_is_loaded_is_refused(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is embedded by it and stored under the hash of the other one."""
+    real = encoder.load_encoder
+
+    def load(*given: Any, **named: Any) -> Any:
+        other_weights(world / "encoder/model.safetensors")
+        return real(*given, **named)
+
+    monkeypatch.setattr(encoder, "load_encoder", load)
+    with pytest.raises(InputError, match=r"model\.safetensors changed while it was read"):
+        encoder.Encoder.load(f"{world}/encoder")
