@@ -65,6 +65,7 @@ from configs.papers.claims import CLAIMS, FIGURE_CLAIMS
 from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.printed import printed_tables
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.summary import name_of
@@ -119,6 +120,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
 
+@one_start()
 def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)

@@ -35,6 +35,7 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script
+from jaxrag.core.file_states import one_start
 from jaxrag.core.progress import size_text
 from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
@@ -61,6 +62,7 @@ def define_distributed(values: flags.FlagValues) -> None:
     )
 
 
+@one_start()
 def main(argv: Sequence[str]) -> int:
     """Executes the job of one config, or prints its plan."""
     job, values = parse(argv, _define)

@@ -85,8 +85,8 @@ def room() -> None:
 
 def _release() -> None:
     if loading := sys.modules.get("jaxrag.runs.loading"):
-        for name in ("load_data", "load_model", "open_index_over"):
-            getattr(loading, name).cache_clear()
+        loading.load_model.cache_clear()
+        loading.open_index_over.cache_clear()
     if _held() > MOST_MEMORY:
         _collect()
     if (jax := sys.modules.get("jax")) and _held() > MOST_MEMORY:

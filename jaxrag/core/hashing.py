@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.json_text import parse_json
 
-_SETTLED = 2.0  # seconds after which a change of a file has surely changed its time
+Item = TypeVar("Item")
 
 
 def canonical(value: Any) -> str:
@@ -44,42 +45,51 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def digest_file_once(path: Path, records: Path) -> str:
-    """SHA-256 (hex) of a file's content, kept in a directory and hashed again if it has changed.
+class HashedFile(NamedTuple):
+    """A file's state before it was hashed, and the SHA-256 (hex) of its content."""
 
-    A file with the absolute path, size, modification time (in ns) and inode of its record is not
-    read. No record is kept of a file that was modified in the last two seconds: it may change
-    again within the resolution of its time.
+    state: FileState
+    sha256: str
+
+
+def hashed(path: Path) -> HashedFile:
+    """Hashes a file."""
+    return HashedFile(FileState.of(path), digest_file(path))
+
+
+def hashed_once(path: Path, records: Path) -> HashedFile:
+    """Hashes a file, unless a record of an earlier time has its hash and the file is unchanged.
+
+    A file in the `FileState` of its record is not read. No record is kept of a file that was
+    changed in the last two seconds, so that it is hashed again.
 
     Args:
       path: the file.
       records: directory of the records, made if need be.
     """
-    path = Path(path).absolute()
-    state = _file_state(path)
-    record = records / f"{digest(str(path))[:16]}.json"
+    state = FileState.of(path)
+    settled, record = state.settled, records / f"{digest(state.path)[:16]}.json"
     try:
         known = parse_json(record.read_bytes())
-        if known["file"] == state:
-            return str(known["sha256"])
+        if known["file"] == state._asdict():
+            return HashedFile(state, str(known["sha256"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         pass  # hashed again
-    settled = time.time() - path.stat().st_mtime > _SETTLED
     found = digest_file(path)
-    if settled and _file_state(path) == state:
+    if settled and FileState.of(path) == state:
         records.mkdir(parents=True, exist_ok=True)
-        write_text(record, json.dumps({"file": state, "sha256": found}, ensure_ascii=False))
-    return found
+        kept = {"file": state._asdict(), "sha256": found}
+        write_text(record, json.dumps(kept, ensure_ascii=False))
+    return HashedFile(state, found)
 
 
-def _file_state(path: Path) -> dict[str, Any]:
-    stat = path.stat()
-    return {
-        "path": str(path),
-        "bytes": stat.st_size,
-        "modified_ns": stat.st_mtime_ns,
-        "inode": stat.st_ino,
-    }
+def read_as_hashed(items: Iterable[Item], files: Iterable[HashedFile]) -> Iterator[Item]:
+    """Items that are read from files; InputError after the last one if a file has changed.
+
+    So what is made of them is complete only if it is of the content that was hashed.
+    """
+    yield from items
+    check_unchanged(file.state for file in files)
 
 
 def digest_bytes(data: bytes) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import rename
-from jaxrag.core.hashing import digest_file, hash64
+from jaxrag.core.hashing import HashedFile, hash64, hashed, read_as_hashed
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
 from jaxrag.data.builder import BenchmarkBuilder, choose_files, missing_files
@@ -193,7 +193,11 @@ def build_set(
         contexts, another number of questions than published, or a full disk.
     """
     directory = set_directory(published.NAME, cache)
-    record = _record(files)
+    sources = {name: hashed(path) for name, path in sorted(_by_name(files).items())}
+    record = {
+        name: {"bytes": source.state.bytes, "sha256": source.sha256}
+        for name, source in sources.items()
+    }
     if is_complete(directory):
         built = BuiltSet.read(directory)
         if (built.files, list(built.splits), built.format) == (record, list(files), _FORMAT):
@@ -208,8 +212,9 @@ def build_set(
         _check_contexts_size(published, len(survey.contexts))
     built = survey.result(record)
     if survey.contexts:
-        _write_contexts(published, files, cache, len(survey.contexts))
-    _write_set(directory, published, files, built)
+        contexts = read_as_hashed(_contexts(published, files), sources.values())
+        _write_contexts(published, contexts, cache, len(survey.contexts))
+    _write_set(directory, published, files, built, sources.values())
     return built
 
 
@@ -234,12 +239,8 @@ def _check_contexts_size(published: type[BenchmarkBuilder], count: int) -> None:
         )
 
 
-def _record(files: SplitFiles) -> dict[str, dict[str, Any]]:
-    paths = {name: path for found in files.values() for name, path in found.items()}
-    return {
-        name: {"bytes": path.stat().st_size, "sha256": digest_file(path)}
-        for name, path in sorted(paths.items())
-    }
+def _by_name(files: SplitFiles) -> dict[str, Path]:
+    return {name: path for found in files.values() for name, path in found.items()}
 
 
 class _Survey:
@@ -324,13 +325,13 @@ def _rows(
 
 
 def _write_contexts(
-    published: type[BenchmarkBuilder], files: SplitFiles, cache: Path, count: int
+    published: type[BenchmarkBuilder], contexts: Iterator[Passage], cache: Path, count: int
 ) -> None:
     """Writes the contexts; those that are there already stay if they are the same."""
     directory = corpus_directory(published.contexts_name(), cache)
     _log.info("writing %d contexts to %s", count, directory)
     new = _beside(directory)
-    identity = write_passages(new, _contexts(published, files)).identity
+    identity = write_passages(new, contexts).identity
     if is_complete(directory) and Passages.open(directory).identity == identity:
         shutil.rmtree(new)
     else:
@@ -348,13 +349,17 @@ def _contexts(published: type[BenchmarkBuilder], files: SplitFiles) -> Iterator[
 
 
 def _write_set(
-    directory: Path, published: type[BenchmarkBuilder], files: SplitFiles, built: BuiltSet
+    directory: Path,
+    published: type[BenchmarkBuilder],
+    files: SplitFiles,
+    built: BuiltSet,
+    sources: Collection[HashedFile],
 ) -> None:
     new = _beside(directory)
     splits = {
         split: (
             LabelledQuestion(row.question, row.gold)
-            for row in _rows(published, found, split, "writing")
+            for row in read_as_hashed(_rows(published, found, split, "writing"), sources)
         )
         for split, found in files.items()
     }

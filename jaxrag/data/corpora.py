@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import hash64
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import formats
@@ -302,7 +303,8 @@ def _counted(
     *,
     any_size: bool,
 ) -> Iterator[Passage]:
-    """The corpus's passages with progress; their number is checked at the end."""
+    """The corpus's passages with progress; the files and their number are checked at the end."""
+    states = [FileState.of(path) for path in files.values() if path.is_file()]
     count, note, first = 0, "", subset.first if subset else 0
     total = first or corpus.passages
     with progress(total, f"building {directory.name}") as advance:
@@ -312,6 +314,7 @@ def _counted(
                 advance(_REPORTED, note)
             if not count % _PROJECTED:
                 note = _projection(directory, total if subset is None else 0)
+    check_unchanged(states)
     if not any_size and not first and count != corpus.passages:
         raise InputError(
             f"{corpus.name}: the files have {count:,} passages, the published corpus"

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jaxrag.core.checks import check_local
-from jaxrag.core.hashing import digest_file_once
+from jaxrag.core.hashing import HashedFile, hashed_once, read_as_hashed
 from jaxrag.core.jsonl_input import read_input, well_named
 from jaxrag.data.conversion import (
     QuestionFiles,
@@ -66,14 +66,17 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
     questions = _file(source, split, "a folder of queries.jsonl, train.jsonl and corpus.jsonl")
     searched = _file(Path(corpus or source), "corpus", _CORPUS_HELP)
     qrels = source / "qrels.jsonl"
-    key = _digest(searched, cache)
-    passages = convert_corpus(cache, key, searched, lambda: _passages(searched))
+    records = cache / "digests"
+    found, asked = hashed_once(searched, records), hashed_once(questions, records)
+    judged = [hashed_once(qrels, records)] if qrels.is_file() else []
+    passages = convert_corpus(
+        cache, _key(found), searched, lambda: read_as_hashed(_passages(searched), [found])
+    )
     own = searched.parent.resolve() == source.resolve()
-    judged = _digest(qrels, cache) if qrels.is_file() else ""
-    parts = [_digest(questions, cache), judged, passages.identity, own]
+    parts = [_key(asked), "".join(map(_key, judged)), passages.identity, own]
 
     def labelled() -> Iterable[LabelledQuestion]:
-        gold = _read_gold(qrels) if qrels.is_file() else {}
+        gold = _read_gold(qrels) if judged else {}
         parsed = _read_questions(questions)
         _check_gold_questions(source, questions, parsed, gold)
         found = [_label(question, gold.get(question.id, ())) for question in parsed.values()]
@@ -81,7 +84,10 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
             _check_gold_passages(found, passages, qrels)
         return found
 
-    root = convert_questions(cache, split, short_hash(json.dumps(parts)), labelled)
+    def read() -> Iterable[LabelledQuestion]:
+        return read_as_hashed(labelled(), [asked, *judged])
+
+    root = convert_questions(cache, split, short_hash(json.dumps(parts)), read)
     return root, passages
 
 
@@ -98,8 +104,8 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
     return path
 
 
-def _digest(path: Path, cache: Path) -> str:
-    return short_hash(f"{_FORMAT} {digest_file_once(path, cache / 'digests')}")
+def _key(file: HashedFile) -> str:
+    return short_hash(f"{_FORMAT} {file.sha256}")
 
 
 def _passages(path: Path) -> Iterator[Passage]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxrag.core.hashing import digest_file_once
+from jaxrag.core.hashing import HashedFile, hashed_once, read_as_hashed
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import read_input, written_list
 from jaxrag.core.packed_files import open_packed
@@ -76,10 +76,12 @@ class Published(QuestionFiles):
         searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
         source = find_source(Path(self.path), self.split, corpus=searched)
         name, passages = self._corpus(source, Path(cache))
-        key = _key(source.form, source.files, Path(cache), self.split, name, passages.identity)
+        files = _hashed(source.files, Path(cache))
+        key = _key(source.form, files, self.split, name, passages.identity)
 
         def labelled() -> Iterator[LabelledQuestion]:
-            return (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
+            rows = read_as_hashed(_with_unique_ids(source), files)
+            return (LabelledQuestion(row.question, row.gold) for row in rows)
 
         root = convert_questions(Path(cache), self.split, key, labelled)
         label = Path(self.path).name.split(".")[0]
@@ -92,15 +94,22 @@ class Published(QuestionFiles):
             return Path(self.corpus).name, Passages.open(self.corpus)
         if self.corpus:
             return self.corpus, open_corpus(self.corpus, cache)
-        files = source.files if source.corpus is None else (source.corpus,)
-        key = _key(source.form, files, cache)
-        return "", convert_corpus(cache, key, files[0], lambda: _own_passages(source))
+        paths = source.files if source.corpus is None else (source.corpus,)
+        files = _hashed(paths, cache)
+
+        def passages() -> Iterator[Passage]:
+            return read_as_hashed(_own_passages(source), files)
+
+        return "", convert_corpus(cache, _key(source.form, files), paths[0], passages)
 
 
-def _key(form: str, files: Sequence[Path], cache: Path, *others: str) -> str:
+def _hashed(files: Sequence[Path], cache: Path) -> list[HashedFile]:
+    return [hashed_once(path, cache / "digests") for path in files]
+
+
+def _key(form: str, files: Sequence[HashedFile], *others: str) -> str:
     """A hash of the files' content and of what else decides what is made of them."""
-    hashes = [digest_file_once(path, cache / "digests") for path in files]
-    return short_hash(json.dumps([_FORMAT, form, *others, *hashes]))
+    return short_hash(json.dumps([_FORMAT, form, *others, *(file.sha256 for file in files)]))
 
 
 class Source(NamedTuple):

@@ -1,4 +1,9 @@
-"""Loads data sets and models once a process, opens indexes, and builds them one at a time."""
+"""Loads data sets and models, opens indexes, and builds them one at a time.
+
+Models and indexes stay in memory between the jobs of a process, a notebook's for example, as long
+as what they were made from stays as it is. That is looked up once in a job, so that a job answers
+by what its files hold at its start.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,19 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import jax
 
 from jaxrag.core.durable_files import explain_full_disk
+from jaxrag.core.file_states import FileState, check_unchanged, once
 from jaxrag.core.hashing import digest
 from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.engine import use_compile_cache
 from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.checkpoint.gguf import gguf_parts
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
@@ -48,22 +55,99 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
         yield
 
 
-@functools.cache
+@once
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of some settings; built on first use.
+    """The data set of some settings, as its files are; built on first use.
 
     Every job begins with this, so from here on its compiled programs are kept in the cache, too.
     """
     use_compile_cache(cache / "compiled")
-    tell(f"loading the data set ({type(settings).__name__})")
+    _tell_loading(settings)
     with _one_at_a_time(cache / "data.lock"):
         return settings.load(cache)
 
 
 @functools.cache
-def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
-    """The model of some settings."""
-    return settings.load(cache)
+def _tell_loading(settings: DataSettings) -> None:
+    tell(f"loading the data set ({type(settings).__name__})")
+
+
+def _files(settings: Any) -> Iterator[Path]:
+    """Files that settings name by their paths: each itself, or those of a folder and its folders.
+
+    Of "package:NAME" too, but not of "hub:NAME", which would have to be looked up there.
+    """
+    if dataclasses.is_dataclass(settings):
+        settings = tuple(getattr(settings, field.name) for field in dataclasses.fields(settings))
+    if isinstance(settings, tuple):
+        for part in settings:
+            yield from _files(part)
+    if not isinstance(settings, str) or not settings or settings.startswith("hub:"):
+        return
+    path = Path(settings)
+    with contextlib.suppress(OSError, RuntimeError):  # a text that is no path
+        path = locate(settings) if settings.startswith("package:") else path.expanduser()
+        if path.is_file():
+            yield from gguf_parts(path)
+        found = (one for depth in ("*", "*/*") for one in path.glob(depth))
+        yield from sorted(one for one in found if one.is_file())
+
+
+@once
+def _state(settings: Any) -> tuple[Any, ...]:
+    """What tells whether a model or an index of some settings has changed.
+
+    It differs at each call if a file was just changed, and for a server, which may have another
+    model now.
+    """
+    files = tuple(map(FileState.of, _files(settings)))
+    server = getattr(settings, "checkpoint", "") is None
+    fleeting = server or not all(file.settled for file in files)
+    return (*files, object() if fleeting else None)
+
+
+class Kept(Generic[Given, Result]):
+    """A function of settings whose results are kept as long as ``state`` of its arguments is equal.
+
+    A result that is no longer valid is released before another one is computed, and with ``newest``
+    all others are: two indexes of the papers' size may not fit in memory together.
+    """
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[Any, Given], Result],
+        state: Callable[Concatenate[Any, Given], object],
+        *,
+        newest: bool = False,
+    ):
+        functools.update_wrapper(self, function)
+        self._function, self._state, self._newest = function, state, newest
+        self._kept: dict[Any, tuple[object, Result]] = {}
+
+    def __call__(self, settings: Any, *given: Given.args, **named: Given.kwargs) -> Result:
+        """The kept result if it is still valid, otherwise a new one."""
+        state = self._state(settings, *given, **named)
+        if settings not in self._kept or self._kept[settings][0] != state:
+            if self._kept.pop(settings, None) or (self._newest and self._kept):
+                self._kept = {} if self._newest else self._kept
+                gc.collect()
+            self._kept[settings] = state, self._function(settings, *given, **named)
+        return self._kept[settings][1]
+
+    def cache_clear(self) -> None:
+        """Releases the kept results."""
+        self._kept.clear()
+
+
+def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
+    files = list(map(FileState.of, _files(settings)))
+    model = settings.load(cache)
+    check_unchanged(files)
+    return model
+
+
+load_model = Kept(_load_model, lambda settings, cache: (cache.absolute(), _state(settings)))
+"""The model of some settings, in a cache."""
 
 
 def check_model(settings: ModelSettings, cache: Path) -> None:
@@ -100,43 +184,23 @@ def release_programs() -> None:
     gc.collect()
 
 
-class KeepNewest(Generic[Given, Result]):
-    """A function that caches its latest result only.
-
-    The cached result is released before another one is computed, since two indexes of the papers'
-    size may not fit in memory together.
-    """
-
-    def __init__(self, function: Callable[Given, Result]):
-        functools.update_wrapper(self, function)
-        self._function = function
-        self._kept: dict[Any, Result] = {}
-
-    def __call__(self, *given: Given.args, **named: Given.kwargs) -> Result:
-        """The cached result if the arguments are the same, otherwise a new one."""
-        key = given, tuple(sorted(named.items()))
-        if key not in self._kept:
-            if self._kept:
-                self._kept.clear()
-                gc.collect()
-            self._kept[key] = self._function(*given, **named)
-        return self._kept[key]
-
-    def cache_clear(self) -> None:
-        """Releases the cached result."""
-        self._kept.clear()
-
-
-@KeepNewest
-def open_index_over(
+def _open_index(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
-    """The index of a data set's passages; built on first use, and kept until another is opened."""
     dataset = load_data(data, cache)
     tell(f"opening the index {settings.name}, or building it")
     _tell_size(settings, dataset.passages, cache)
     with _one_at_a_time(_index_lock(dataset.passages, cache)):
         return settings.open(dataset.passages, cache)
+
+
+def _index_state(settings: IndexSettings, data: DataSettings, cache: Path) -> tuple[Any, ...]:
+    passages = load_data(data, cache).passages
+    return passages.identity, passages.directory, cache.absolute(), _state(settings)
+
+
+open_index_over = Kept(_open_index, _index_state, newest=True)
+"""The index of a data set's passages; built on first use, and kept until another is opened."""
 
 
 def build_index(

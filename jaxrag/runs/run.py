@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from jaxrag.core.checks import check_choices
+from jaxrag.core.file_states import one_start
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
@@ -287,6 +288,7 @@ def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     return {"max_length": encode.max_length}
 
 
+@one_start()
 def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None) -> PreparedRun:
     """Loads the data, models, index and helpers of a run.
 
@@ -331,6 +333,7 @@ def _language_model(run: Run, cache: Path) -> LanguageModel:
     return model
 
 
+@one_start()
 def load_tools(
     run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None
 ) -> tuple[Tools, dict[str, Any]]:
@@ -385,6 +388,7 @@ def store_path(store: str, cache: str) -> Path | None:
     return Path(store) if store else Path(cache) / "store.sqlite"
 
 
+@one_start()
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     """Executes or continues a run; returns the contents of metrics.json.
 

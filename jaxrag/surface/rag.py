@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
+from jaxrag.core.file_states import one_start
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
@@ -92,9 +93,9 @@ class FoundPassages:
 class Rag:
     """A method with its model and index.
 
-    Models and index are loaded at the first question, once per process. Results are kept in the
-    run's store, so the same question costs nothing the second time. Calls need no event loop and
-    work inside a running one, such as a notebook's.
+    Models and index are loaded at the first question, and again at a later one if their files have
+    changed. Results are kept in the run's store, so the same question costs nothing the second
+    time. Calls need no event loop and work inside a running one, such as a notebook's.
 
     Examples:
       >>> rag = jaxrag.Rag(jaxrag.load("configs/dtr.py:dtr@tiny").settings)
@@ -134,6 +135,7 @@ class Rag:
         """
         return self.answers([question])[0]
 
+    @one_start()
     def answers(self, questions: Sequence[str | Question]) -> list[TracedAnswer]:
         """Answers many questions in large batches, in their order.
 
@@ -172,6 +174,7 @@ class Rag:
         passages = {one.id: one for one in found}
         return TracedAnswer(question, ended.value.text, trace, ended.cost, passages)
 
+    @one_start()
     def search(self, text: str, k: int = 5) -> FoundPassages:
         """The ``k`` best passages of the index for a text.
 

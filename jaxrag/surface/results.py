@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
@@ -70,6 +71,7 @@ def _table(rows: Sequence[Row], dataset: str) -> str:
     return f"<p><b>{html_text(dataset)}</b></p>{tables.Grid(heads, lines).html()}"
 
 
+@one_start()
 def run(
     source: str | Run | Rag | Job,
     workdir: str | Path,

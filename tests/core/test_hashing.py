@@ -9,21 +9,22 @@ import time
 
 import pytest
 
-from jaxrag.core import hashing
-from jaxrag.core.hashing import digest_file_once
+from jaxrag.core import file_states, hashing
+from jaxrag.core.hashing import hashed, hashed_once, read_as_hashed
+from jaxrag.types import InputError
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch):
+    """Files count as changed long ago: the time of their last change cannot be set."""
+    monkeypatch.setattr(file_states, "_SETTLED", -1.0)
 
 
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b"one")
-    age(path, 100)
     return path
-
-
-def age(path, seconds: float) -> None:
-    then = time.time() - seconds
-    os.utime(path, (then, then))
 
 
 def sha256(data: bytes) -> str:
@@ -32,51 +33,72 @@ def sha256(data: bytes) -> str:
 
 def test_an_unchanged_file_is_read_once(file, tmp_path, monkeypatch):
     records = tmp_path / "records"
-    assert digest_file_once(file, records) == sha256(b"one")
+    assert hashed_once(file, records).sha256 == sha256(b"one")
     monkeypatch.setattr(hashing, "digest_file", lambda _: pytest.fail("read again"))
     monkeypatch.chdir(tmp_path)
-    assert digest_file_once(file.relative_to(tmp_path), records) == sha256(b"one")
+    assert hashed_once(file.relative_to(tmp_path), records).sha256 == sha256(b"one")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "records"]
 
 
-def replace(file):
+def overwrite(file, data=b"two"):
+    """As ``cp -p`` of a file of equal size and time: the inode stays, too."""
+    time.sleep(0.02)  # as long as the clock of files may stand still
     stat = file.stat()
+    file.write_bytes(data)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def replace(file):
     other = file.with_name("other")
     other.write_bytes(b"two")
-    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    other.replace(file)  # same name, size and time, another inode
+    os.utime(other, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    other.replace(file)  # another inode
+
+
+def there_and_back(file):
+    overwrite(file)
+    overwrite(file, b"one")
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda file: file.write_bytes(b"two"),  # now, so with another time
-        lambda file: (file.write_bytes(b"two"), age(file, 50)),
-        lambda file: (file.write_bytes(b"longer"), age(file, 100)),
-        replace,
-    ],
+    "change", [lambda file: file.write_bytes(b"two"), overwrite, replace, there_and_back]
 )
-def test_a_changed_file_is_hashed_again(file, tmp_path, change):
-    digest_file_once(file, tmp_path / "records")
+def test_a_changed_file_is_hashed_again_and_what_was_read_from_it_refused(file, tmp_path, change):
+    records = tmp_path / "records"
+    known = hashed_once(file, records)
+    assert list(read_as_hashed("ab", [known])) == ["a", "b"]
     change(file)
-    assert digest_file_once(file, tmp_path / "records") == sha256(file.read_bytes())
+    items = read_as_hashed("ab", [known])
+    assert [next(items), next(items)] == ["a", "b"]
+    with pytest.raises(InputError, match=r"corpus\.jsonl changed while it was read: run the same"):
+        next(items)
+    assert hashed_once(file, records) == hashed(file)
 
 
-def test_a_file_of_this_moment_is_not_trusted_the_next_time(file, tmp_path):
-    os.utime(file)
-    stat = file.stat()
-    digest_file_once(file, tmp_path / "records")
-    file.write_bytes(b"two")  # in the same instant, as far as its time tells
-    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert digest_file_once(file, tmp_path / "records") == sha256(b"two")
+def test_a_file_of_this_moment_is_not_trusted_the_next_time(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_states, "_SETTLED", 2.0)
+    hashed_once(file, tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_no_hash_is_kept_of_a_file_that_changes_while_it_is_hashed(file, tmp_path, monkeypatch):
+    def digest(path):
+        overwrite(path)
+        return sha256(b"one")
+
+    monkeypatch.setattr(hashing, "digest_file", digest)
+    found = hashed_once(file, tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+    with pytest.raises(InputError, match="changed while it was read"):
+        list(read_as_hashed((), [found]))
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", "{}", json.dumps({"file": 1})])
 def test_a_damaged_record_is_replaced(file, tmp_path, damaged):
     records = tmp_path / "records"
-    digest_file_once(file, records)
+    hashed_once(file, records)
     (record,) = records.iterdir()
     whole = record.read_text()
     record.write_text(damaged)
-    assert digest_file_once(file, records) == sha256(b"one")
+    assert hashed_once(file, records).sha256 == sha256(b"one")
     assert record.read_text() == whole

@@ -74,7 +74,7 @@ def test_a_run_says_what_it_loads_and_compiles_before_it_does(
 
         monkeypatch.setattr(owner, name, watched)
 
-    for name in ("load_data", "load_model", "open_index_over"):
+    for name in ("_tell_loading", "load_model", "open_index_over"):
         getattr(loading, name).cache_clear()
     watch(Folder, "load", "data")
     watch(files, "_open", "weights", latest=True)

@@ -32,8 +32,7 @@ def config(tmp_path_factory):
 def small_files(monkeypatch):
     """Files of 7 of the 40 passages; nothing is kept from other tests."""
     monkeypatch.setattr(exact, "write_matrix", functools.partial(write_matrix, shard_rows=7))
-    for cached in (loading.open_index_over, loading.load_data):
-        cached.cache_clear()
+    loading.open_index_over.cache_clear()
 
 
 def main(config, cache, *more):

@@ -16,7 +16,6 @@ from typing import Any
 
 from experiments.configuration import script
 from jaxrag.runs import loading
-from jaxrag.steps import prompts
 
 DEEP = b"[" * 100_000
 CANARY = "canary7f3a9c"
@@ -200,9 +199,8 @@ class Outcome:
 
 def call(module: Any, *arguments: str, keep: Collection[str] = ()) -> Outcome:
     """Runs a script in this process, with nothing kept of earlier calls but what ``keep`` names."""
-    for name in {"load_data", "load_model", "open_index_over"} - set(keep):
+    for name in {"load_model", "open_index_over"} - set(keep):
         getattr(loading, name).cache_clear()
-    prompts.load.cache_clear()
     before, handler, hook = sys.argv, signal.getsignal(signal.SIGTERM), sys.unraisablehook
     errors, output, began = io.StringIO(), io.StringIO(), time.monotonic()
 

@@ -155,7 +155,7 @@ def run(world: Path, work: Path, server: Any, mode: Mode, method: str) -> Seen:
     changes = [f"--config.{name}={value}" for name, value in settings.items()]
     server.asked.clear()
     config = f"--config={world / 'config.py'}:{method}"
-    kept = ("load_data", "open_index_over")
+    kept = ("open_index_over",)
     told = call(experiments.run, config, f"--workdir={work / 'run'}", *changes, keep=kept)
     last = [x for x in told.said.splitlines() if told.code is None or re.match("error|stopped", x)]
     lines, log = read(work / "run/answers.jsonl"), read(work / "run/log.jsonl")

@@ -33,7 +33,6 @@ def own(tmp_path: Path) -> str:
 
 def write(path: Path, text: str, extends: str = "dtr") -> str:
     path.write_text(f'extends = "{extends}"\n{text}', "utf-8")
-    prompts.load.cache_clear()
     return str(path)
 
 

@@ -1,11 +1,40 @@
-"""What stays in memory between runs."""
+"""What stays in memory between jobs, and that none of it is older than the files."""
 
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jaxrag.runs.loading import KeepNewest
+from jaxrag.core import file_states
+from jaxrag.core.file_states import one_start
+from jaxrag.data.folder import Folder
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
+from jaxrag.retrieval.dense import encoder
+from jaxrag.runs import config_file, loading
+from jaxrag.runs.loading import Kept, load_data, load_model, open_index_over
+from jaxrag.runs.run import Run, prepare
+from jaxrag.steps import prompts
+from jaxrag.types import InputError
+from tests.engines.tiny_model import TEMPLATE, write_tiny_model
+from tests.experiments.small_run import write_small_run
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as changed long ago; otherwise nothing of this moment would be kept."""
+    monkeypatch.setattr(file_states, "_SETTLED", -1.0)
 
 
 class Opened:
@@ -17,48 +46,235 @@ class Opened:
 
 
 @pytest.fixture
-def opened() -> tuple[KeepNewest[[str], Opened], list[str], Callable[[], list[str]]]:
+def opened() -> tuple[Kept[[int], Opened], list[str], Callable[[], list[str]]]:
     """A function that opens something, the names that it was asked for, and what is still there."""
     asked, there = list[str](), list[weakref.ref[Opened]]()
 
     def living() -> list[str]:
         return [one.name for ref in there if (one := ref())]
 
-    def open_it(name: str) -> Opened:
+    def open_it(name: str, version: int) -> Opened:
         assert not living(), "an earlier one is still there"
-        asked.append(name)
+        if name == "broken":
+            raise ValueError(name)
+        asked.append(f"{name}{version}")
         one = Opened(name)
         there.append(weakref.ref(one))
         return one
 
-    return KeepNewest(open_it), asked, living
+    return Kept(open_it, lambda _, version: version, newest=True), asked, living
 
 
 def test_the_newest_is_kept_and_let_go_before_the_next_is_opened(
-    opened: tuple[KeepNewest[[str], Opened], list[str], Callable[[], list[str]]],
+    opened: tuple[Kept[[int], Opened], list[str], Callable[[], list[str]]],
 ) -> None:
     open_it, asked, living = opened
-    assert open_it("a").name == open_it("a").name == "a" and asked == ["a"]
-    assert open_it("b").name == "b" and living() == ["b"]
-    assert open_it(name="a").name == "a" and living() == ["a"]
-    assert asked == ["a", "b", "a"]
-
-
-def test_nothing_is_kept_after_clearing_or_an_error() -> None:
-    asked = list[str]()
-
-    def open_it(name: str) -> str:
-        asked.append(name)
-        if name == "broken":
-            raise ValueError(name)
-        return name
-
-    kept = KeepNewest(open_it)
-    kept("a")
-    kept.cache_clear()
-    kept("a")
-    assert asked == ["a", "a"]
+    assert open_it("a", 1).name == open_it("a", 1).name == "a" and asked == ["a1"]
+    assert open_it("a", 2).name == "a" and asked == ["a1", "a2"]
+    assert open_it("b", 2).name == "b" and living() == ["b"]
+    assert open_it("a", 2).name == "a" and living() == ["a"]
     with pytest.raises(ValueError, match="broken"):
-        kept("broken")
-    kept("a")
-    assert asked == ["a", "a", "broken", "a"]
+        open_it("broken", 1)
+    open_it("a", 2)
+    open_it.cache_clear()
+    gc.collect()
+    open_it("a", 2)
+    assert asked == ["a1", "a2", "b2", "a2", "a2", "a2"]
+
+
+def test_one_of_each_setting_is_kept_otherwise() -> None:
+    kept = Kept(lambda name, version: object(), lambda _, version: version)
+    first, other = kept("a", 1), kept("b", 1)
+    assert (kept("a", 1), kept("b", 1)) == (first, other)
+    assert kept("a", 2) != first and kept("b", 1) == other
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    here = tmp_path / "world"
+    here.mkdir()
+    write_small_run(here, questions=3)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"path": k, "type": f"sentence_transformers.models.{v}"} for k, v in kinds.items()]
+    (here / "encoder/modules.json").write_text(json.dumps(modules))
+    (here / "encoder/1_Pooling").mkdir()
+    (here / "encoder/1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (here / "base.toml").write_text((here / "prompts.toml").read_text())
+    (here / "prompts.toml").write_text(f'extends = "{here}/base.toml"\n')
+    return here
+
+
+@pytest.fixture
+def run(world: Path) -> Run:
+    return config_file.load(str(world / "config.py"))
+
+
+def put(file: Path, data: bytes) -> None:
+    """As ``cp -p``: into the file that is there, with its time."""
+    time.sleep(0.02)  # as long as the clock of files may stand still
+    stat = file.stat()
+    file.write_bytes(data)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def replaced(old: str, new: str) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        text = file.read_text()
+        assert old in text
+        put(file, text.replace(old, new).encode())
+
+    return change
+
+
+def other_weights(file: Path) -> None:
+    put(file, file.read_bytes()[:-64] + bytes(64))
+
+
+def write(text: str) -> Callable[[Path], None]:
+    return lambda file: put(file, text.encode())
+
+
+CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "prompts": ("prompts.toml", write('extends = "small"\n')),
+    "extended prompts": ("base.toml", replaced("Q: ", "A: ")),
+    "gold answers": ("data/queries.jsonl", replaced('["a"]', '["b"]')),
+    "corpus": ("data/corpus.jsonl", replaced("the ", "one ")),
+    "judgements": ("data/qrels.jsonl", write('{"query_id": "q0", "passage_ids": ["p0"]}\n')),
+    "encoder": ("encoder/model.safetensors", other_weights),
+    "pooling": ("encoder/1_Pooling/config.json", write('{"pooling_mode_cls_token": true}')),
+    "weights": ("model/model.safetensors", other_weights),
+    "template": ("model/chat_template.jinja", replaced("short ", "small ")),
+    "ends": ("model/generation_config.json", replaced("258", "259")),
+}
+
+
+def as_a_new_process(run: Run) -> dict[str, Any]:
+    load_model.cache_clear()
+    open_index_over.cache_clear()
+    return prepare(run, Path(run.cache)).record
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_next_job_uses_the_files_as_they_are(run: Run, world: Path, name: str) -> None:
+    path, change = CHANGES[name]
+    before = prepare(run, Path(run.cache))
+    again = prepare(run, Path(run.cache))
+    change(world / path)
+    after = prepare(run, Path(run.cache))
+    assert before.record == again.record != after.record == as_a_new_process(run)
+    assert _model(before) is _model(again)
+
+
+def _model(prepared: Any) -> Any:
+    return prepared.tools.llm._model
+
+
+def test_what_a_job_found_at_its_start_stays_in_it(run: Run, world: Path) -> None:
+    file = str(world / "prompts.toml")
+
+    def found() -> tuple[Any, ...]:
+        model = load_model(run.model, Path(run.cache))
+        data = load_data(run.data, Path(run.cache))
+        index = open_index_over(run.index, run.data, Path(run.cache))
+        return model, data.identity, index, prompts.load(file), prompts.own_files({"prompts": file})
+
+    with one_start():
+        first = found()
+        replaced("the ", "own ")(world / "data/corpus.jsonl")
+        other_weights(world / "model/model.safetensors")
+        other_weights(world / "encoder/model.safetensors")
+        write('extends = "dtr"\n')(Path(file))
+        with one_start():
+            assert found() == first
+    with one_start():
+        assert not any(old == new for old, new in zip(first, found(), strict=True))
+
+
+def test_after_a_change_of_directory_relative_paths_name_other_files(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list[tuple[Any, ...]]()
+    for name, word in (("one", "cat"), ("two", "dog")):
+        here = tmp_path / name
+        shutil.copytree(world / "data", here / "data")
+        write_tiny_model(here / "model", template=f"{word}{TEMPLATE}")
+        (here / "p.toml").write_text(f'extends = "dtr"\n[direct]\nuser = "{word} {{question}}"\n')
+        (here / "data/queries.jsonl").write_text(
+            json.dumps({"id": "q", "question": word, "answers": [word]})
+        )
+        (here / "data/qrels.jsonl").unlink(missing_ok=True)
+        monkeypatch.chdir(here)
+        (question,) = load_data(Folder("data"), Path("cache")).questions
+        model = load_model(Local("model"), Path("cache"))
+        found.append((question.text, model.identity, prompts.load("p.toml").role("direct").user))
+    assert not any(old == new for old, new in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        (Vllm(lora="lora"), "lora/adapter_model.safetensors"),
+        (Local("m-00001-of-00002.gguf"), "m-00002-of-00002.gguf"),
+    ],
+)
+def test_all_files_that_settings_name_count(
+    settings: ModelSettings, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    for name in ("m-00001-of-00002.gguf", file):
+        (tmp_path / name).write_text("old")
+    before = loading._state(settings)
+    assert before == loading._state(settings)
+    put(tmp_path / file, b"new")
+    assert before != loading._state(settings)
+
+
+def test_texts_that_are_no_paths_name_no_files() -> None:
+    for text in ("", "a" * 5000, "a\0b", "~no-such-user/x", "hub:a/b"):
+        assert not [*loading._files(text)]
+
+
+def test_a_server_is_asked_again_by_the_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "load", lambda *_: object())
+    settings = Server("a model")
+    with one_start():
+        first = load_model(settings, Path("cache"))
+        assert load_model(settings, Path("cache")) is first
+    with one_start():
+        assert load_model(settings, Path("cache")) is not first
+
+
+def test_a_file_of_this_moment_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_states, "_SETTLED", 2.0)
+    (tmp_path / "weights").write_text("may change within the resolution of its time")
+    with one_start():
+        first = loading._state(str(tmp_path))
+        assert loading._state(str(tmp_path)) == first
+    assert loading._state(str(tmp_path)) != first
+
+
+def test_a_model_that_changes_while_it_is_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(Local, "load", lambda *_: put(tmp_path / "config.json", b"[]"))
+    with pytest.raises(InputError, match=r"config\.json changed while it was read"):
+        load_model(Local(str(tmp_path)), tmp_path)
+
+
+def test_an_encoder_that_changes_while_it_is_loaded_is_refused(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is embedded by it and stored under the hash of the other one."""
+    real = encoder.load_encoder
+
+    def load(*given: Any, **named: Any) -> Any:
+        other_weights(world / "encoder/model.safetensors")
+        return real(*given, **named)
+
+    monkeypatch.setattr(encoder, "load_encoder", load)
+    with pytest.raises(InputError, match=r"model\.safetensors changed while it was read"):
+        encoder.Encoder.load(f"{world}/encoder")

@@ -132,7 +132,6 @@ def test_a_set_may_extend_another(tmp_path):
     for name, said in (('"own"', "extends 'own': name another set"), ("3", "extends 3"),
                        ('"none"', "No prompts named 'none'")):  # fmt: skip
         own.write_text(f"extends = {name}\n")
-        prompts.load.cache_clear()
         with pytest.raises(InputError, match=said):
             prompts.load(str(own))
 

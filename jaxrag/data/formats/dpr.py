@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from jaxrag.core.file_states import FileState
 from jaxrag.core.hashing import digest
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine, well_named, written_list
@@ -98,20 +99,21 @@ def with_dpr_gold(rows: Iterator[SetRow], files: Iterable[Path]) -> Iterator[Set
     Raises:
       InputError: as `read_dpr_training`.
     """
-    stats = [(path, path.stat()) for path in files]
-    gold = _first_positives(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
+    states = tuple(FileState.of(path) for path in files)
+    settled = all(state.settled for state in states)
+    gold = _first_positives(states) if settled else _first_positives.__wrapped__(states)
     for row in rows:
         found = gold.get(_key(row.question.text))
         yield row._replace(gold=(*row.gold, found)) if found else row
 
 
 @functools.lru_cache(maxsize=8)  # a build reads the rows of a split several times
-def _first_positives(files: tuple[tuple[Path, int, int], ...]) -> Mapping[str, GoldPassage]:
-    """The gold passage of each question; files come with their sizes and times."""
+def _first_positives(files: tuple[FileState, ...]) -> Mapping[str, GoldPassage]:
+    """The gold passage of each question."""
     gold: dict[str, GoldPassage] = {}
-    for path, size, _ in files:
-        _log.warning("reading gold passages of %s (%.0f MB)", path, size / 1e6)
-        for element in read_elements(path):
+    for file in files:
+        _log.warning("reading gold passages of %s (%.0f MB)", file.path, file.bytes / 1e6)
+        for element in read_elements(Path(file.path)):
             positive = element.records(_CONTEXTS[0], optional=True)
             if positive:
                 name = _passage(positive[0]).id

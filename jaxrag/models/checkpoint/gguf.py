@@ -17,6 +17,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from jaxrag.core.file_states import FileState
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
@@ -73,8 +74,8 @@ class _Reader(gguf.GGUFReader):
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
     """Opens a GGUF file; InputError if it is truncated or not GGUF."""
-    status = path.stat()
-    return _open(path, status.st_mtime_ns, status.st_size)
+    state = FileState.of(path)
+    return _open(state) if state.settled else _open.__wrapped__(state)
 
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the parts of a split file
@@ -104,13 +105,12 @@ def _tensors(path: Path) -> list[gguf.ReaderTensor]:
 
 
 @functools.lru_cache(maxsize=64)  # takes a second, for config, tensors and tokenizer each
-def _open(path: Path, modified: int, size: int) -> gguf.GGUFReader:
-    del modified, size  # part of the cache's key only
+def _open(file: FileState) -> gguf.GGUFReader:
     try:
-        return _Reader(path)
+        return _Reader(file.path)
     except _BROKEN as error:
         raise InputError(
-            f"{path} is truncated or not a GGUF file ({type(error).__name__}: {error}); "
+            f"{file.path} is truncated or not a GGUF file ({type(error).__name__}: {error}); "
             "download it again."
         ) from error
 

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 from tokenizers import normalizers
 
+from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.checkpoint import load_encoder, read_encoder_config
 from jaxrag.models.bert.network import BertEncoder, pool
@@ -186,6 +187,7 @@ class Encoder:
           InputError: for an invalid checkpoint or setting.
         """
         path = locate(spec)
+        states = [FileState.of(file) for file in path.rglob("*") if file.is_file()]
         identity, dimension, max_length = describe(path, settings)
         settings, declared, _ = resolve(path, settings)
         module, params = load_encoder(declared.network, dtype=compute_dtype(settings.dtype))
@@ -196,6 +198,7 @@ class Encoder:
             tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(both)
         if declared.dense:
             params = params | {_DENSE: [_load_dense(layer) for layer in declared.dense]}
+        check_unchanged(states)
         return cls(
             identity=identity,
             settings=settings,

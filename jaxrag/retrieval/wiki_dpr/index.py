@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.durable_files import exclusive_directory
+from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import manifest as manifests
@@ -209,6 +210,7 @@ def import_published(
         length, a directory with something else, or a full disk.
     """
     directory = Path(directory).expanduser().absolute()
+    states = [FileState.of(path) for path in Path(source).expanduser().glob("*") if path.is_file()]
     published = open_published(source)
     if published.dimension != dimension:
         raise InputError(
@@ -218,12 +220,14 @@ def import_published(
     described = {"published": fingerprint(source), "count": published.count}
     with exclusive_directory(directory):
         _begin(directory, described)
-        passages = _passages(published, directory / PASSAGES)
+        passages = _passages(published, directory / PASSAGES, states)
         layout = {"dimension": dimension, "dtype": dtype, "shard_rows": shard_rows}
 
         def convert(rows: range) -> np.ndarray:
             hint = "get its file again, or import in float32"
-            return as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
+            found = as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
+            check_unchanged(states)
+            return found
 
         build_vectors(
             directory / VECTORS,
@@ -244,7 +248,7 @@ def _begin(directory: Path, described: dict[str, Any]) -> None:
         Manifest(_IMPORT, described).write(directory)
 
 
-def _passages(published: Published, directory: Path) -> Passages:
+def _passages(published: Published, directory: Path, states: list[FileState]) -> Passages:
     if is_complete(directory):
         return Passages.open(directory)
     with progress(published.count, "importing passages") as advance:
@@ -254,6 +258,7 @@ def _passages(published: Published, directory: Path) -> Passages:
                 yield passage
                 if not number % 1000:
                     advance(1000)
+            check_unchanged(states)
 
         return write_passages(directory, counted())
 

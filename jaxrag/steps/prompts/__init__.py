@@ -15,12 +15,12 @@ belongs to which role.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.file_states import once
 from jaxrag.core.hashing import digest
 from jaxrag.types import FilledText, InputError, Message, Passage, Prompt
 
@@ -151,9 +151,11 @@ class PromptSet:
         return shown
 
 
-@functools.cache
+@once
 def load(name: str) -> PromptSet:
     """Reads a set by the name of a file beside this module ("dtr") or by path ("mine.toml").
+
+    In a job it is read once.
 
     Raises:
       InputError: no such set, or the file is invalid; the message names file, table and key.

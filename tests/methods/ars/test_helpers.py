@@ -17,7 +17,6 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker, labels_source
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.steps import prompts
 from jaxrag.steps.tools import LanguageModelTool, LoadedRun, Tools
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedModel, run_step
@@ -100,7 +99,6 @@ def test_the_words_of_an_own_prompt_file_are_part_of_a_source(loaded, tmp_path):
 
     def sources(words: str) -> list[Any]:
         file.write_text(f'extends = "ars"\n[rewrite]\nuser = "{words} {{question}}"\n')
-        prompts.load.cache_clear()
         reader = dataclasses.replace(loaded.method.reader, prompts=str(file))
         method, model = dataclasses.replace(loaded.method, reader=reader), loaded.language_model()
         return [

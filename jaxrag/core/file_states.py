@@ -1,0 +1,93 @@
+"""States of files, which tell whether one has changed, and what stays as a job found it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from jaxrag.types import InputError
+
+_SETTLED = 2.0  # seconds after which a change of a file has surely changed its times
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class FileState(NamedTuple):
+    """A file as its directory describes it; another content has another state, once `settled`.
+
+    Programs that keep the times of files, such as tar, set the modification time; the time of the
+    last change (ctime) is the system's own.
+    """
+
+    path: str
+    bytes: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: str | Path) -> FileState:
+        """The state of a file now; OSError if there is none."""
+        stat = (path := Path(path).absolute()).stat()
+        return cls(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last change was over two seconds ago.
+
+        A file of this moment may change again within the resolution of its times.
+        """
+        return time.time() - self.changed_ns / 1e9 > _SETTLED
+
+
+def check_unchanged(states: Iterable[FileState]) -> None:
+    """Checks that files are still in the states that they had before they were read.
+
+    Raises:
+      InputError: one has changed; what was read may be half old and half new.
+    """
+    for state in states:
+        with contextlib.suppress(OSError):
+            if FileState.of(state.path) == state:
+                continue
+        raise InputError(f"{state.path} changed while it was read: run the same command again.")
+
+
+_JOB: ContextVar[dict[Any, Any] | None] = ContextVar("job", default=None)
+
+
+@contextlib.contextmanager
+def one_start() -> Iterator[None]:
+    """A job, in which functions marked `once` answer as at their first call.
+
+    So a file that is edited meanwhile changes nothing before the next job. A job within a job
+    belongs to it.
+    """
+    kept = _JOB.get()
+    token = _JOB.set({} if kept is None else kept)
+    try:
+        yield
+    finally:
+        _JOB.reset(token)
+
+
+def once(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A function that is called once in a job for equal arguments; outside of jobs, each time."""
+
+    @functools.wraps(function)
+    def called(*given: Given.args, **named: Given.kwargs) -> Result:
+        kept = _JOB.get()
+        if kept is None:
+            return function(*given, **named)
+        key = function, given, tuple(sorted(named.items()))
+        if key not in kept:
+            kept[key] = function(*given, **named)
+        return kept[key]
+
+    return called
