@@ -13,6 +13,7 @@ from experiments import say_loading
 COMMANDS = (
     "quickstart",
     "ask",
+    "check-model",
     "run",
     "sweep",
     "report",
@@ -42,14 +43,18 @@ def main() -> None:
     from experiments.configuration import script  # late: takes seconds, which the usage does not
 
     sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
-    script(importlib.import_module(f"experiments.{name}").main)
+    script(importlib.import_module(f"experiments.{_module(name)}").main)
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def usage() -> str:
     """All commands, each with the first line of its docstring."""
     lines = ["jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
     for name in COMMANDS:
-        source = (Path(__file__).parent / f"{name}.py").read_text("utf-8")
+        source = (Path(__file__).parent / f"{_module(name)}.py").read_text("utf-8")
         first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
         lines.append(f"  {name:<12}{first}")
     return "\n".join(lines)
