@@ -26,10 +26,10 @@ from jaxrag.engines.language_model import LanguageModel, gives_scores
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader, mean_nll, parse_answer, turn_marks
+from jaxrag.steps.asking import Reader, parse_answer, turn_marks
 from jaxrag.steps.tools import LanguageModelTool, Method
 from jaxrag.text.answers import contains
-from jaxrag.types import Generation, InputError, Passage, Prompt
+from jaxrag.types import FilledText, Generation, InputError, Passage, Prompt
 
 _log = logging.getLogger("jaxrag")
 
@@ -134,7 +134,8 @@ def shown_prompts(
         if encode is not None:
             yield role, str(encode.tokenizer.decode(encode.tokens(prompt)))
         else:
-            chat = getattr(prompt, "messages", prompt)
+            chat = prompt.messages if isinstance(prompt, FilledText) else prompt
+            assert not isinstance(chat, str)
             yield role, "\n".join(f"[{turn.role}] {turn.content}" for turn in chat)
 
 
@@ -194,7 +195,7 @@ def _control(model: LanguageModel, generation: Generation) -> bool:
 
 def _answers(answers: Sequence[str]) -> Finding:
     pairs = zip(answers, QUESTIONS, strict=False)
-    right = sum(contains(answer, (gold,)) for answer, (_, gold) in pairs)
+    right = sum(contains(answer, (gold,)) > 0 for answer, (_, gold) in pairs)
     said = f"{right} of {len(answers)} easy questions are answered"
     if not any(answers):
         return Finding("WARN", "answers", "all are empty: see the raw texts")
@@ -239,7 +240,7 @@ def _check_numbers(
         return
     rows = [(prompt, one) for prompt, one in zip(asked, found, strict=True) if one.text]
     scores = model.logprob([prompt for prompt, _ in rows], [one.text for _, one in rows])
-    gaps = [_gap(one, values) for (_, one), values in zip(rows, scores, strict=True)]
+    gaps = [_gap(model, one, values) for (_, one), values in zip(rows, scores, strict=True)]
     same = [gap for gap in gaps if gap is not None]
     if not same:
         yield Finding("WARN", "scores", "no text has the tokens that were generated")
@@ -251,17 +252,21 @@ def _check_numbers(
     yield Finding(level, "scores", text)
 
 
-def _gap(generation: Generation, scores: np.ndarray) -> float | None:
-    """Largest difference of log-probabilities, where a text has the tokens of its generation."""
-    ended = generation.finish_reason == "end"
-    made = generation.logprobs[: len(generation.logprobs) - ended]
-    if not made or len(made) != len(scores) or generation.reasoning:
+def _gap(model: LanguageModel, generation: Generation, scores: np.ndarray) -> float | None:
+    """Largest difference of log-probabilities; None where a text is not in its own tokens."""
+    count = len(generation.logprobs) - (generation.finish_reason != "length")
+    if not count or generation.reasoning or len(scores) - count not in (0, 1):
         return None
-    return float(np.abs(np.subtract(made, scores)).max())
+    made, encode = generation.tokens[:count], encoder_of(model)
+    if encode is not None and min(made) >= 0:  # a server may give no ids
+        text = encode.tokenizer.encode(generation.text, add_special_tokens=False)
+        if tuple(text[:count]) != made:
+            return None
+    return float(np.abs(np.subtract(generation.logprobs[:count], scores[:count])).max())
 
 
 class Speed(NamedTuple):
-    """Tokens a second of prompts that are read, and of new tokens, with ``rows`` answers at once."""
+    """Tokens a second of prompts that are read and of new ones, with ``rows`` answers at once."""
 
     reading: float
     writing: float
@@ -323,15 +328,13 @@ def check_before(
     if any(one.error for one in ended):
         return  # the run's own questions show it
     replies = Replies(template, asked, [one.value for one in ended])
-    levels = dict.fromkeys(("FAIL", "WARN", "OK"), ())
-    for finding in check_replies(llm.model, reader, replies):
-        levels[finding.level] += (finding,)
-    for finding in (*levels["FAIL"], *levels["WARN"]):
+    found = [one for one in check_replies(llm.model, reader, replies) if one.level != "OK"]
+    for finding in found:
         _log.warning("%s: %s", run_name, finding)
-    if levels["FAIL"]:
+    if failed := [one.text for one in found if one.level == "FAIL"]:
         raise InputError(
-            f"The model does not fit: {levels['FAIL'][0].text}. See `jaxrag check-model`; "
+            f"The model does not fit: {failed[0]}. See `jaxrag check-model`; "
             "--config.check_model=False answers all the same."
         )
     mark.parent.mkdir(parents=True, exist_ok=True)
-    write_text(mark, canonical([str(one) for one in levels["WARN"]]))
+    write_text(mark, canonical([str(one) for one in found]))
