@@ -43,10 +43,11 @@ def main() -> None:
     from experiments.configuration import script  # late: takes seconds, which the usage does not
 
     sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
-    script(importlib.import_module(f"experiments.{_module(name)}").main)
+    script(importlib.import_module(f"experiments.{module_of(name)}").main)
 
 
-def _module(name: str) -> str:
+def module_of(name: str) -> str:
+    """The name of a command's script."""
     return name.replace("-", "_")
 
 
@@ -54,7 +55,7 @@ def usage() -> str:
     """All commands, each with the first line of its docstring."""
     lines = ["jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
     for name in COMMANDS:
-        source = (Path(__file__).parent / f"{_module(name)}.py").read_text("utf-8")
+        source = (Path(__file__).parent / f"{module_of(name)}.py").read_text("utf-8")
         first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
         lines.append(f"  {name:<12}{first}")
     return "\n".join(lines)

@@ -25,6 +25,7 @@ from jaxrag.evaluation.summary import summarise
 from jaxrag.runs import model_check
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import Run
+from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader, mean_nll
 from jaxrag.text.printable import terminal_text
 
@@ -53,6 +54,8 @@ def main(argv: Sequence[str]) -> int:
     """Checks the model of a run's config."""
     run, roles, values = parse_job(argv, _define, kind=Run)
     console, reader, failed = Console(), model_check.reader_of(run.method), False
+    for role in roles:
+        prompts.load(reader.prompts).role(role)
     start = time.perf_counter()
     model = load_model(run.model, Path(run.cache))
     console.print(f"{run.model.name}: loaded in {duration_text(time.perf_counter() - start)}")
