@@ -13,6 +13,7 @@ from experiments import say_loading
 COMMANDS = (
     "quickstart",
     "ask",
+    "check-model",
     "run",
     "sweep",
     "report",
@@ -42,14 +43,19 @@ def main() -> None:
     from experiments.configuration import script  # late: takes seconds, which the usage does not
 
     sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
-    script(importlib.import_module(f"experiments.{name}").main)
+    script(importlib.import_module(f"experiments.{module_of(name)}").main)
+
+
+def module_of(name: str) -> str:
+    """The name of a command's script."""
+    return name.replace("-", "_")
 
 
 def usage() -> str:
     """All commands, each with the first line of its docstring."""
     lines = ["jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
     for name in COMMANDS:
-        source = (Path(__file__).parent / f"{name}.py").read_text("utf-8")
+        source = (Path(__file__).parent / f"{module_of(name)}.py").read_text("utf-8")
         first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
         lines.append(f"  {name:<12}{first}")
     return "\n".join(lines)

@@ -255,6 +255,7 @@ class Scheduler:
       store: of results.
       live: limit of questions in progress.
       on_batch: called after each engine call with the operation's name and the batch's size.
+      before: called once, before the first engine call; not if all results are stored.
     """
 
     def __init__(
@@ -263,8 +264,10 @@ class Scheduler:
         *,
         live: int = 4096,
         on_batch: Callable[[str, int], None] = lambda name, size: None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         self.store, self.live, self.on_batch = store, live, on_batch
+        self._before = functools.cache(before)
         self._ready: deque[tuple[_Coroutine, Any, Exception | None]] = deque()
         self._fresh: dict[bytes, tuple[Operation, _Pending]] = {}
         self._groups: dict[tuple[str, str], dict[bytes, _Pending]] = {}
@@ -393,6 +396,7 @@ class Scheduler:
                 for task in pending.tasks:
                     task.question.stored += key not in self._computed
             elif operation.submit is not None:
+                self._before()
                 self._flight.start(key, operation, pending)
             else:
                 kind = (operation.name, operation.identity)
@@ -410,6 +414,7 @@ class Scheduler:
             self._ready.append((task, value, None))
 
     def _send_largest(self) -> None:
+        self._before()
         kind = max(self._groups, key=lambda kind: len(self._groups[kind]))  # the first of equals
         group, operation = self._groups.pop(kind), self._operations[kind]
         wanted = [item for item in group.items() if not all(t.abandoned for t in item[1].tasks)]

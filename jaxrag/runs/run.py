@@ -14,7 +14,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +42,7 @@ from jaxrag.evaluation.summary import summarise
 from jaxrag.models import processes
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, QueryLikelihood, RerankerSettings
-from jaxrag.runs import shares
+from jaxrag.runs import model_check, shares
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import (
     check_model,
@@ -100,6 +100,8 @@ class Run:
         after the run (then its seconds are those of computing everything).
       leakage: "keep" answers questions that the retriever or a helper of the method was trained on
         (see `jaxrag.data.leakage`), and is recorded; otherwise they are refused.
+      check_model: whether a model is asked three easy questions before the first run with it (see
+        `jaxrag.runs.model_check`); one that fails stops the run.
       normalization: how answers are compared with gold ones; "unicode", which is recorded, ignores
         differences of Unicode form, accents and all punctuation before SQuAD's normalisation.
     """
@@ -116,6 +118,7 @@ class Run:
     store: str = ""
     leakage: Leakage = "refuse"
     normalization: Normalization = "squad"
+    check_model: bool = True
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, normalization=Normalization)
@@ -467,10 +470,18 @@ def _answer_all(
     try:
         with run_log(directory.path / "log.jsonl"):
             todo = [question for question in questions if question.id not in done]
-            scheduler = Scheduler(store, live=run.live)
+            scheduler = Scheduler(store, live=run.live, before=_model_check(run, loaded, store))
             _answer(run, loaded, todo, len(questions), scheduler, directory, track)
     finally:
         store.close()
+
+
+def _model_check(run: Run, loaded: PreparedRun, store: Store) -> Callable[[], None]:
+    """Checks the model, before it answers the first question; see `jaxrag.runs.model_check`."""
+    if not run.check_model:
+        return lambda: None
+    llm, reader = loaded.tools.llm, model_check.reader_of(run.method)
+    return lambda: model_check.check_before(run.name, llm, reader, store, Path(run.cache))
 
 
 def _answer(

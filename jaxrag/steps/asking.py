@@ -231,6 +231,11 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     return next((line for line in lines if line), "")
 
 
+def turn_marks(text: str) -> bool:
+    """Whether a mark of a turn's end or begin stands in a text."""
+    return bool(_TURN.search(text))
+
+
 def _trimmed(text: str) -> str:
     return text.strip(_ENDS)
 

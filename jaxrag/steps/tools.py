@@ -261,13 +261,13 @@ class LanguageModelTool:
     """
 
     def __init__(self, model: LanguageModel, *, helper: bool = False) -> None:
-        self._model, self._helper = model, helper
+        self.model, self._helper = model, helper
         self._operation = functools.cache(self._make_operation)
 
     @property
     def identity(self) -> str:
         """The model's identity."""
-        return self._model.identity
+        return self.model.identity
 
     def generate(
         self,
@@ -305,7 +305,7 @@ class LanguageModelTool:
 
     @functools.cached_property
     def _encoder(self) -> PromptEncoder | None:
-        return encoder_of(self._model)
+        return encoder_of(self.model)
 
     def _make_operation(
         self,
@@ -316,7 +316,7 @@ class LanguageModelTool:
         repetition_penalty: float,
     ) -> Operation:
         """Generation for payloads (prompt, seed); ``seed`` is None where payloads differ in it."""
-        model = self._model
+        model = self.model
         options: dict[str, Any] = {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -353,15 +353,15 @@ class LanguageModelTool:
     def _scoring(self) -> Operation:
         return Operation(
             name="logprob",
-            identity=canonical({"model": self._model.identity}),
-            run=lambda pairs: self._model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
+            identity=canonical({"model": self.model.identity}),
+            run=lambda pairs: self.model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
             key=canonical,
             encode=encode_array,
             decode=decode_array,
             cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
             size=lambda pair: prompt_size(*pair),
             submit=(lambda pair: model.submit_logprob(*pair))
-            if isinstance(model := self._model, StreamingModel)
+            if isinstance(model := self.model, StreamingModel)
             else None,
         )
 

@@ -65,6 +65,7 @@ def get_config(method):
         reranker=QueryLikelihood(),
         cache=HERE + "/cache",
         limit=3,
+        check_model=False,
     )
 """
 PROMPTS = """

@@ -115,6 +115,8 @@ OTHERS = {
     "ask, a training": ("ask", R3, "Who?"),
     "ask, a setting": ("ask", DTR, "--config.method.nothing=1", "Who?"),
     "ask, a flag": ("ask", DTR, "--nothing", "Who?"),
+    "check-model, nothing": ("check-model",),
+    "check-model, no role": ("check-model", DTR, "no_such_role"),
     "explain, nothing": ("explain",),
     "explain, no question": ("explain", R3RUN),
     "explain, a question and a run": ("explain", R3RUN, "--question=Who?", "--workdir=x"),
@@ -157,7 +159,7 @@ def module_of(script: str) -> Any:
     """The module of a script; "jaxrag" is the command that has all of them."""
     if script == "jaxrag":
         return types.SimpleNamespace(__name__=script, main=lambda _: __main__.main())
-    return import_module(f"experiments.{script}")
+    return import_module(f"experiments.{__main__.module_of(script)}")
 
 
 @pytest.mark.parametrize("name", CASES)

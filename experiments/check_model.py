@@ -1,0 +1,82 @@
+"""Checks a model before its numbers are believed: prompts, ends, answers, scores, speed.
+
+    python -m experiments.check_model --config configs/dtr.py:dtr@nq+vllm \\
+        --config.model.checkpoint=/models/Qwen2.5-7B-Instruct
+
+shows the prompt of each role as the model sees it, with its special tokens (of some roles:
+``direct context``, after the settings), asks twelve easy questions, and prints a line for each
+check: OK, WARN or FAIL with the way out. The exit code is 1 if one fails. ``--like=DIRECTORY`` of
+an earlier run of the method says how long so many questions would take. Data and index are not
+used. Each run asks the first three questions by itself (``--config.check_model=False`` does not).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+
+from experiments.configuration import parse_job, script
+from jaxrag.core.progress import duration_text
+from jaxrag.evaluation.summary import summarise
+from jaxrag.runs import model_check
+from jaxrag.runs.loading import load_model
+from jaxrag.runs.run import Run
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader, mean_nll
+from jaxrag.text.printable import terminal_text
+
+_STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "like",
+        "",
+        "directory of an earlier run, whose tokens a question are taken",
+        flag_values=values,
+    )
+
+
+def _print_replies(console: Console, replies: model_check.Replies, reader: Reader) -> None:
+    console.print(terminal_text("\nanswers: raw text, answer, finish reason, u in nats", "bold"))
+    for made, answer in zip(replies.generations, replies.answers, strict=True):
+        u = f"{mean_nll(made, reader):.3f}"
+        line = f"{made.reasoning!r} " if made.reasoning else ""
+        console.print(terminal_text(f"{line}{made.text!r}  {answer!r}  {made.finish_reason}  {u}"))
+    console.print()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Checks the model of a run's config."""
+    run, roles, values = parse_job(argv, _define, kind=Run)
+    console, reader, failed = Console(), model_check.reader_of(run.method), False
+    for role in roles:
+        prompts.load(reader.prompts).role(role)
+    start = time.perf_counter()
+    model = load_model(run.model, Path(run.cache))
+    console.print(f"{run.model.name}: loaded in {duration_text(time.perf_counter() - start)}")
+    for role, text in model_check.shown_prompts(model, reader, roles):
+        console.print(terminal_text(f"\nprompt {role}", "bold"))
+        console.print(terminal_text(text))
+    for found in model_check.check_model(model, reader):
+        if isinstance(found, model_check.Replies):
+            replies = found
+            _print_replies(console, found, reader)
+        else:
+            console.print(terminal_text(str(found), _STYLES[found.level]))
+            failed |= found.level == "FAIL"
+    speed = model_check.measure_speed(model, replies, reader.answer_tokens)
+    console.print(f"speed: {speed}")
+    if values.like:
+        (row,) = summarise([values.like])
+        cost = {name: mean.mean for name, mean in row.means.items()}
+        console.print(f"as {values.like}: {speed.of_run(cost, row.answered)}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    script(main)

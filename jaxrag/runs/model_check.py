@@ -1,0 +1,340 @@
+"""Checks a language model before its numbers are believed: `jaxrag check-model`, and each run.
+
+A model is asked easy questions with a run's own prompts. What it writes shows whether template,
+ends, tokenizer and engine fit it: turns that do not end, reasoning that does not, scores that
+differ from the generation's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.progress import duration_text
+from jaxrag.core.store import Store
+from jaxrag.engines.language_model import LanguageModel, gives_scores
+from jaxrag.engines.prompts import encoder_of
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader, parse_answer, turn_marks
+from jaxrag.steps.tools import LanguageModelTool, Method
+from jaxrag.text.answers import contains
+from jaxrag.types import FilledText, Generation, InputError, Passage, Prompt
+
+_log = logging.getLogger("jaxrag")
+
+QUESTIONS = (
+    ("What is the capital of France?", "Paris"),
+    ("What is the capital of Japan?", "Tokyo"),
+    ("What is the capital of Italy?", "Rome"),
+    ("What is the largest planet of the solar system?", "Jupiter"),
+    ("What is the chemical symbol of gold?", "Au"),
+    ("Who wrote Romeo and Juliet?", "Shakespeare"),
+    ("Who painted the Mona Lisa?", "Leonardo da Vinci"),
+    ("Who developed the theory of relativity?", "Einstein"),
+    ("Which ocean is the largest?", "Pacific"),
+    ("On which continent is Egypt?", "Africa"),
+    ("Which planet is known as the Red Planet?", "Mars"),
+    ("What is the currency of Japan?", "yen"),
+)
+"""Questions that nearly all instruction-tuned models answer, each with an answer."""
+
+FEW = 3
+"""The questions that are asked before a run."""
+
+TOLERANCE = {"float32": 1e-3}
+"""Nats between the score of a text and the log-probabilities of its generation, by data type."""
+
+_TOLERANCE = 0.1  # of 16 bits, and where the type is unknown, as on servers
+_WRONG = 1.0  # nats: not a matter of arithmetic
+_PASSAGE = Passage("0", "France", "Paris is the capital of France, on the river Seine.")
+
+Level = Literal["OK", "WARN", "FAIL"]
+
+
+class Finding(NamedTuple):
+    """What a check found.
+
+    Attributes:
+      level: "FAIL" where results would be wrong, "WARN" where they may be.
+      subject: what was checked.
+      text: what was seen, and the way out.
+    """
+
+    level: Level
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<5}{self.subject}: {self.text}"
+
+
+class Replies(NamedTuple):
+    """What a model answered to the first of `QUESTIONS`, in a template's prompts."""
+
+    template: prompts.Template
+    prompts: Sequence[Prompt]
+    generations: Sequence[Generation]
+
+    @property
+    def answers(self) -> list[str]:
+        """The parsed answers."""
+        return [parse_answer(one.text, self.template.parse) for one in self.generations]
+
+
+def reader_of(method: Method) -> Reader:
+    """The reader in a method's settings."""
+
+    def readers(value: Any) -> Iterator[Reader]:
+        if isinstance(value, Reader):
+            yield value
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from readers(getattr(value, field.name))
+
+    return next(readers(method), Reader(prompts="small"))
+
+
+def _prompts(template: prompts.Template, count: int) -> list[Prompt]:
+    return [template.prompt(question=question) for question, _ in QUESTIONS[:count]]
+
+
+def shown_prompts(
+    model: LanguageModel, reader: Reader, roles: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Roles of a reader's prompts, each with an example as the model sees it.
+
+    Special tokens are written out. A server that applies its own template gets messages.
+
+    Args:
+      model: the model.
+      reader: names the set of prompts.
+      roles: these only; () is all that the set has.
+
+    Raises:
+      InputError: the set lacks a role.
+    """
+    known, encode = prompts.load(reader.prompts), encoder_of(model)
+    passages = known.render([_PASSAGE])
+    fields = {name: "..." for names in prompts.FIELDS.values() for name in names}
+    optional = {name: "1" for names in prompts.OPTIONAL.values() for name in names}
+    fields |= {"question": QUESTIONS[0][0], "passages": passages, "passage": passages} | optional
+    for role in roles or known.roles:
+        prompt = known.role(role).prompt(**fields)
+        if encode is not None:
+            yield role, str(encode.tokenizer.decode(encode.tokens(prompt)))
+        else:
+            chat = prompt.messages if isinstance(prompt, FilledText) else prompt
+            assert not isinstance(chat, str)
+            yield role, "\n".join(f"[{turn.role}] {turn.content}" for turn in chat)
+
+
+def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> list[Finding]:
+    """What the answers to easy questions say of template, ends and reasoning."""
+    found, count, answers = replies.generations, len(replies.generations), replies.answers
+    cut = [one for one in found if one.finish_reason == "length"]
+    marked = [i for i, one in enumerate(found) if turn_marks(one.text) or _control(model, one)]
+    thinking = [one for one in found if one.reasoning_tokens]
+    findings = [_begin(model, replies.prompts[0])]
+    if len(marked) > count / 2:
+        text = f"{len(marked)} of {count} answers go on past the end of the turn, as in "
+        text += f"{found[marked[0]].text[:60]!r}: name the end token in generation_config.json"
+        findings.append(Finding("FAIL", "ends", text))
+    elif len(cut) > count / 2:
+        text = f"{len(cut)} of {count} answers reach the limit of {reader.answer_tokens} tokens: "
+        text += "raise reader.answer_tokens, or check the template and that the model is an "
+        findings.append(Finding("WARN", "ends", text + "instruction-tuned one"))
+    else:
+        findings.append(Finding("OK", "ends", f"{count - len(cut)} of {count} answers end"))
+    unfinished = [one for one in thinking if not one.text.strip()]
+    if len(unfinished) > count / 2:
+        text = f"{len(unfinished)} of {count} answers are unfinished reasoning: raise "
+        text += "reader.answer_tokens, or switch it off, such as by model.template_options="
+        findings.append(Finding("FAIL", "reasoning", text + "'{\"enable_thinking\": false}'"))
+    elif thinking:
+        tokens = sum(one.reasoning_tokens for one in thinking) // len(thinking)
+        text = f"before {len(thinking)} of {count} answers, {tokens} tokens each: it is no part of "
+        findings.append(Finding("WARN", "reasoning", text + "the answer and of u, but costs time"))
+    else:
+        findings.append(Finding("OK", "reasoning", "none"))
+    findings.append(_answers(answers))
+    return findings
+
+
+def _begin(model: LanguageModel, prompt: Prompt) -> Finding:
+    encode = encoder_of(model)
+    if encode is None:
+        return Finding("OK", "begin", "the server applies its own chat template")
+    tokens, begin = encode.tokens(prompt), encode.tokenizer.bos_token_id
+    if begin is not None and tokens[:2] == [begin, begin]:
+        text = "prompts have two begin tokens: the template and the tokenizer each add one"
+        return Finding("FAIL", "begin", text)
+    first = encode.tokenizer.convert_ids_to_tokens(tokens[:1])[0]
+    return Finding("OK", "begin", f"prompts begin with the token {first!r}")
+
+
+def _control(model: LanguageModel, generation: Generation) -> bool:
+    """Whether a control token that is no end token stands in an answer."""
+    encode = encoder_of(model)
+    if encode is None:
+        return False
+    ended = generation.finish_reason == "end"
+    tokens = generation.tokens[: len(generation.tokens) - ended]
+    return bool(set(tokens) & set(encode.tokenizer.all_special_ids))
+
+
+def _answers(answers: Sequence[str]) -> Finding:
+    pairs = zip(answers, QUESTIONS, strict=False)
+    right = sum(contains(answer, (gold,)) > 0 for answer, (_, gold) in pairs)
+    said = f"{right} of {len(answers)} easy questions are answered"
+    if not any(answers):
+        return Finding("WARN", "answers", "all are empty: see the raw texts")
+    if right < len(answers) / 2:
+        text = f"{said}: a wrong template, a base model, or a small one (the first says "
+        return Finding("WARN", "answers", f"{text}{answers[0][:40]!r})")
+    return Finding("OK", "answers", said)
+
+
+def check_model(model: LanguageModel, reader: Reader) -> Iterator[Finding | Replies]:
+    """All checks of a model, each as it ends; the answers among them.
+
+    Raises:
+      InputError: the set of prompts has no role "direct".
+    """
+    template = prompts.load(reader.prompts).role("direct")
+    asked = _prompts(template, len(QUESTIONS))
+    options: dict[str, Any] = {"max_new_tokens": reader.answer_tokens, "stop": template.stop}
+    found = model.generate(asked, **options)
+    replies = Replies(template, asked, found)
+    yield replies
+    yield from check_replies(model, reader, replies)
+    yield from _check_numbers(model, asked, found)
+    alone = [model.generate([prompt], **options)[0] for prompt in asked[:FEW]]
+    differ = sum(a.text != b.text for a, b in zip(alone, found, strict=False))
+    text = f"{differ} of {FEW} answers differ from those in one batch"
+    where = "WARN" if differ else "OK"
+    yield Finding(where, "alone", f"{text}: near ties" if differ else text)
+
+
+def _check_numbers(
+    model: LanguageModel, asked: Sequence[Prompt], found: Sequence[Generation]
+) -> Iterator[Finding]:
+    """Whether texts are scored as they were generated."""
+    if not model.gives_logprobs:
+        text = "the engine gives none: methods that decide by u or compare scores are refused"
+        yield Finding("WARN", "log-probabilities", text)
+        return
+    if not gives_scores(model):
+        text = "those of given texts are not known: methods that compare them are refused"
+        yield Finding("WARN", "scores", text)
+        return
+    rows = [(prompt, one) for prompt, one in zip(asked, found, strict=True) if one.text]
+    scores = model.logprob([prompt for prompt, _ in rows], [one.text for _, one in rows])
+    gaps = [_gap(model, one, values) for (_, one), values in zip(rows, scores, strict=True)]
+    same = [gap for gap in gaps if gap is not None]
+    if not same:
+        yield Finding("WARN", "scores", "no text has the tokens that were generated")
+        return
+    dtype, most = json.loads(model.identity).get("dtype", ""), max(same)
+    bound = TOLERANCE.get(dtype, _TOLERANCE)
+    level: Level = "OK" if most <= bound else "WARN" if most <= _WRONG else "FAIL"
+    text = f"within {most:.1e} nats of the generation's in {len(same)} texts (at most {bound:g})"
+    yield Finding(level, "scores", text)
+
+
+def _gap(model: LanguageModel, generation: Generation, scores: np.ndarray) -> float | None:
+    """Largest difference of log-probabilities; None where a text is not in its own tokens."""
+    count = len(generation.logprobs) - (generation.finish_reason != "length")
+    if not count or generation.reasoning or len(scores) - count not in (0, 1):
+        return None
+    made, encode = generation.tokens[:count], encoder_of(model)
+    if encode is not None and min(made) >= 0:  # a server may give no ids
+        text = encode.tokenizer.encode(generation.text, add_special_tokens=False)
+        if tuple(text[:count]) != made:
+            return None
+    return float(np.abs(np.subtract(generation.logprobs[:count], scores[:count])).max())
+
+
+class Speed(NamedTuple):
+    """Tokens a second of prompts that are read and of new ones, with ``rows`` answers at once."""
+
+    reading: float
+    writing: float
+    rows: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reading:,.0f} tokens of prompts and {self.writing:,.0f} new tokens a second, "
+            f"{self.rows} answers at once"
+        )
+
+    def of_run(self, cost: Mapping[str, float], questions: int) -> str:
+        """How long questions take that cost as many tokens each as in an earlier run."""
+        tokens, new = cost.get("prompt_tokens", 0.0), cost.get("new_tokens", 0.0)
+        seconds = questions * (tokens / self.reading + new / self.writing)
+        return (
+            f"{questions:,} questions of {cost.get('llm_calls', 0.0):.2f} calls, {tokens:,.0f} "
+            f"tokens of prompts and {new:,.0f} new ones each take {duration_text(seconds)}"
+        )
+
+
+def measure_speed(model: LanguageModel, replies: Replies, limit: int) -> Speed:
+    """The speed of a model, whose programs are compiled; ``limit`` is that of new tokens."""
+    asked, stop = replies.prompts, replies.template.stop
+    model.generate(asked, max_new_tokens=1, stop=stop)  # compiles its programs
+    start = time.perf_counter()
+    read = sum(one.prompt_tokens for one in model.generate(asked, max_new_tokens=1, stop=stop))
+    middle = time.perf_counter()
+    whole = model.generate(asked, max_new_tokens=limit, stop=stop)
+    first, taken = middle - start, time.perf_counter() - middle
+    new = sum(len(one.tokens) + one.reasoning_tokens for one in whole)
+    writing = max(new - len(asked), 1) / max(taken - first, 1e-3)
+    return Speed(read / first, writing, len(asked))
+
+
+def check_before(
+    run_name: str, llm: LanguageModelTool, reader: Reader, store: Store, cache: Path
+) -> None:
+    """Asks the first easy questions, through the store, before a run asks its own.
+
+    A model that passed once with these prompts is not asked again.
+
+    Raises:
+      InputError: the model fails; the message says what was seen and how to go on.
+    """
+    known = prompts.load(reader.prompts)
+    mark = cache / "checked" / digest(llm.identity, prompts.content_digest(reader.prompts))[:16]
+    if mark.exists() or "direct" not in known.roles:
+        return
+    template = known.roles["direct"]
+    asked = _prompts(template, FEW)
+
+    async def answer(prompt: Prompt) -> Generation:
+        limit = reader.answer_tokens
+        return await llm.generate(prompt, max_new_tokens=limit, stop=template.stop)
+
+    started = [(i, functools.partial(answer, prompt)) for i, prompt in enumerate(asked)]
+    ended = sorted(Scheduler(store).run(started))
+    if any(one.error for one in ended):
+        return  # the run's own questions show it
+    replies = Replies(template, asked, [one.value for one in ended])
+    found = [one for one in check_replies(llm.model, reader, replies) if one.level != "OK"]
+    for finding in found:
+        _log.warning("%s: %s", run_name, finding)
+    if failed := [one.text for one in found if one.level == "FAIL"]:
+        raise InputError(
+            f"The model does not fit: {failed[0]}. See `jaxrag check-model`; "
+            "--config.check_model=False answers all the same."
+        )
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    write_text(mark, canonical([str(one) for one in found]))
