@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from experiments.__main__ import COMMANDS as SCRIPTS
+from experiments.__main__ import module_of
 from experiments.configuration import parse, parse_plain
 from experiments.sweep import with_value
 from jaxrag.runs.job import Job
@@ -57,9 +58,9 @@ def collected() -> list[Command]:
 
 def check_script(name: str, arguments: list[str]) -> None:
     """Parses the arguments of a script in experiments/ as the script does."""
-    script: Any = importlib.import_module(f"experiments.{name}")
+    script: Any = importlib.import_module(f"experiments.{module_of(name)}")
     argv = [name, *arguments]
-    if name in ("run", "sweep", "explain", "index"):
+    if name in ("run", "sweep", "explain", "index", "check-model", "check_model"):
         define = getattr(script, "_define", lambda values: None)
         job, values = parse(argv, define, kind=Job if name == "run" else Run)
         if name == "sweep":

@@ -43,7 +43,7 @@ ENGINES: dict[str, Any] = {
 }
 
 Shown = dict[str, str]
-"""What an engine does, by capability: "yes", or "no" where it says so and refuses."""
+"""What an engine does, by capability: "yes", "no" where it says so and refuses, or "part"."""
 
 
 def generates(model: LanguageModel, local: LanguageModel, prompts: Sequence[Prompt]) -> bool:
@@ -58,8 +58,8 @@ def generates(model: LanguageModel, local: LanguageModel, prompts: Sequence[Prom
     assert [g.prompt_tokens for g in theirs] == [g.prompt_tokens for g in ours]
     again = model.generate(prompts[::-1], max_new_tokens=LENGTH)[::-1]
     assert [g.text for g in again] == [g.text for g in theirs]
-    alone = [model.generate([prompt], max_new_tokens=LENGTH)[0] for prompt in prompts[:3]]
-    assert [g.text for g in alone] == [g.text for g in theirs[:3]]
+    alone = [model.generate([prompt], max_new_tokens=LENGTH)[0].text for prompt in prompts[:3]]
+    assert alone == [g.text for g in theirs[:3]], (alone, theirs[:3])
     _stops(model, [prompts[i] for i in same], [ours[i].text for i in same])
     (one,) = model.generate(prompts[:1], max_new_tokens=1)
     assert (len(one.tokens), one.finish_reason) == (1, "length")
@@ -91,7 +91,8 @@ def gives_logprobs(model: LanguageModel, local: LanguageModel, prompts: Sequence
             return False
         for a, b in _pairs(ours, theirs):
             if a.text == b.text:
-                assert mean_nll(b, Reader()) == pytest.approx(mean_nll(a, Reader()), abs=NATS)
+                gap = abs(mean_nll(b, Reader()) - mean_nll(a, Reader()))
+                assert gap <= NATS, f"u differs by {gap:.1e}: {a}, {b}"
                 # servers that return no token ids do not list an end token
                 shared = min(len(a.logprobs), len(b.logprobs))
                 np.testing.assert_allclose(b.logprobs[:shared], a.logprobs[:shared], atol=NATS)
@@ -148,13 +149,28 @@ CAPABILITIES = {
 }
 
 
-def shown(model: LanguageModel, local: LanguageModel, prompts: Sequence[Prompt]) -> Shown:
+def shown(
+    model: LanguageModel, local: LanguageModel, prompts: Sequence[Prompt], *, strict: bool = True
+) -> Shown:
     """Tries everything that engines promise.
 
-    Raises:
-      AssertionError: something is promised and not kept.
+    Args:
+      model: of the engine.
+      local: the same weights by the local engine.
+      prompts: 20 or so, as chats or plain texts.
+      strict: whether a promise that is not kept raises AssertionError; otherwise it is printed, and
+        the capability is "part".
     """
-    return {k: "yes" if f(model, local, prompts) else "no" for k, f in CAPABILITIES.items()}
+    found = {}
+    for name, check in CAPABILITIES.items():
+        try:
+            found[name] = "yes" if check(model, local, prompts) else "no"
+        except AssertionError as error:
+            if strict:
+                raise
+            print(f"{name}: {str(error)[:1000]}")
+            found[name] = "part"
+    return found
 
 
 def _pairs(ours: Sequence[Any], theirs: Sequence[Any]) -> Any:
@@ -198,7 +214,7 @@ def main() -> None:
         local = Local(CHECKPOINT, dtype="float32").load(cache)
         settings = ENGINES[options.engine](**{k: _number(v) for k, v in given.items()})
         model = local if options.engine == "Local" else settings.load(cache)
-        found = shown(model, local, chats(cache))
+        found = shown(model, local, chats(cache), strict=False)
     name = " of ".join(filter(None, [options.engine, options.of]))
     record(name, options.device, found)
     print(name, options.device, found)
