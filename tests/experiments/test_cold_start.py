@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.__main__ import COMMANDS
+from experiments.__main__ import COMMANDS, module_of
 from experiments.run import main
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.parametrize(
     "command",
     [
-        *(["-m", f"experiments.{name}"] for name in COMMANDS),
+        *(["-m", f"experiments.{module_of(name)}"] for name in COMMANDS),
         ["-m", "experiments", "status"],
         ["-c", COMMAND, "run"],
     ],

@@ -23,7 +23,7 @@ def test_the_table_has_every_script() -> None:
         for file in Path(experiments.__file__).parent.glob("*.py")
         if "\n    script(main)" in file.read_text("utf-8")
     }
-    assert set(command.COMMANDS) == found
+    assert set(map(command.module_of, command.COMMANDS)) == found
 
 
 def test_usage_and_unknown_commands(
