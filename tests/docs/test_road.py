@@ -3,6 +3,7 @@
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -54,6 +55,7 @@ def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         arguments = ["--config", str(config), f"--workdir={tmp_path / name}"]
         script.main(["run", *arguments, "--config.store=memory"])
 
+    time.sleep(2.1)  # files of this moment are read anew at each start
     launch("first")  # loads models and compiles programs
     monkeypatch.setattr(runs, "_answer_all", until_recorded)
     trace.start()

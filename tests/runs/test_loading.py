@@ -166,7 +166,7 @@ def test_the_next_job_uses_the_files_as_they_are(run: Run, world: Path, name: st
 
 
 def _model(prepared: Any) -> Any:
-    return prepared.tools.llm._model
+    return prepared.tools.llm.model
 
 
 def test_what_a_job_found_at_its_start_stays_in_it(run: Run, world: Path) -> None:
