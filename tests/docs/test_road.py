@@ -3,7 +3,6 @@
 import re
 import sys
 import threading
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from experiments import run as script
+from jaxrag.core import file_states
 from jaxrag.runs import run as runs
 from tests.experiments.small_run import write_small_run
 
@@ -55,7 +55,7 @@ def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         arguments = ["--config", str(config), f"--workdir={tmp_path / name}"]
         script.main(["run", *arguments, "--config.store=memory"])
 
-    time.sleep(2.1)  # files of this moment are read anew at each start
+    monkeypatch.setattr(file_states, "_SETTLED", -1.0)  # files of this moment are kept, too
     launch("first")  # loads models and compiles programs
     monkeypatch.setattr(runs, "_answer_all", until_recorded)
     trace.start()
