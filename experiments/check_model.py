@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     for role, text in model_check.shown_prompts(model, reader, roles):
         console.print(terminal_text(f"\nprompt {role}", "bold"))
         console.print(terminal_text(text))
-    for found in model_check.check_model(model, reader):
+    for found in model_check.run_checks(model, reader):
         if isinstance(found, model_check.Replies):
             replies = found
             _print_replies(console, found, reader)

@@ -62,7 +62,7 @@ _PASSAGE = Passage("0", "France", "Paris is the capital of France, on the river 
 Level = Literal["OK", "WARN", "FAIL"]
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check found.
 
     Attributes:
@@ -139,7 +139,7 @@ def shown_prompts(
             yield role, "\n".join(f"[{turn.role}] {turn.content}" for turn in chat)
 
 
-def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> list[Finding]:
+def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> list[CheckResult]:
     """What the answers to easy questions say of template, ends and reasoning."""
     found, count, answers = replies.generations, len(replies.generations), replies.answers
     cut = [one for one in found if one.finish_reason == "length"]
@@ -149,38 +149,40 @@ def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> lis
     if len(marked) > count / 2:
         text = f"{len(marked)} of {count} answers go on past the end of the turn, as in "
         text += f"{found[marked[0]].text[:60]!r}: name the end token in generation_config.json"
-        findings.append(Finding("FAIL", "ends", text))
+        findings.append(CheckResult("FAIL", "ends", text))
     elif len(cut) > count / 2:
         text = f"{len(cut)} of {count} answers reach the limit of {reader.answer_tokens} tokens: "
         text += "raise reader.answer_tokens, or check the template and that the model is an "
-        findings.append(Finding("WARN", "ends", text + "instruction-tuned one"))
+        findings.append(CheckResult("WARN", "ends", text + "instruction-tuned one"))
     else:
-        findings.append(Finding("OK", "ends", f"{count - len(cut)} of {count} answers end"))
+        findings.append(CheckResult("OK", "ends", f"{count - len(cut)} of {count} answers end"))
     unfinished = [one for one in thinking if not one.text.strip()]
     if len(unfinished) > count / 2:
         text = f"{len(unfinished)} of {count} answers are unfinished reasoning: raise "
         text += "reader.answer_tokens, or switch it off, such as by model.template_options="
-        findings.append(Finding("FAIL", "reasoning", text + "'{\"enable_thinking\": false}'"))
+        findings.append(CheckResult("FAIL", "reasoning", text + "'{\"enable_thinking\": false}'"))
     elif thinking:
         tokens = sum(one.reasoning_tokens for one in thinking) // len(thinking)
         text = f"before {len(thinking)} of {count} answers, {tokens} tokens each: it is no part of "
-        findings.append(Finding("WARN", "reasoning", text + "the answer and of u, but costs time"))
+        findings.append(
+            CheckResult("WARN", "reasoning", text + "the answer and of u, but costs time")
+        )
     else:
-        findings.append(Finding("OK", "reasoning", "none"))
+        findings.append(CheckResult("OK", "reasoning", "none"))
     findings.append(_answers(answers))
     return findings
 
 
-def _begin(model: LanguageModel, prompt: Prompt) -> Finding:
+def _begin(model: LanguageModel, prompt: Prompt) -> CheckResult:
     encode = encoder_of(model)
     if encode is None:
-        return Finding("OK", "begin", "the server applies its own chat template")
+        return CheckResult("OK", "begin", "the server applies its own chat template")
     tokens, begin = encode.tokens(prompt), encode.tokenizer.bos_token_id
     if begin is not None and tokens[:2] == [begin, begin]:
         text = "prompts have two begin tokens: the template and the tokenizer each add one"
-        return Finding("FAIL", "begin", text)
+        return CheckResult("FAIL", "begin", text)
     first = encode.tokenizer.convert_ids_to_tokens(tokens[:1])[0]
-    return Finding("OK", "begin", f"prompts begin with the token {first!r}")
+    return CheckResult("OK", "begin", f"prompts begin with the token {first!r}")
 
 
 def _control(model: LanguageModel, generation: Generation) -> bool:
@@ -193,19 +195,19 @@ def _control(model: LanguageModel, generation: Generation) -> bool:
     return bool(set(tokens) & set(encode.tokenizer.all_special_ids))
 
 
-def _answers(answers: Sequence[str]) -> Finding:
+def _answers(answers: Sequence[str]) -> CheckResult:
     pairs = zip(answers, QUESTIONS, strict=False)
     right = sum(contains(answer, (gold,)) > 0 for answer, (_, gold) in pairs)
     said = f"{right} of {len(answers)} easy questions are answered"
     if not any(answers):
-        return Finding("WARN", "answers", "all are empty: see the raw texts")
+        return CheckResult("WARN", "answers", "all are empty: see the raw texts")
     if right < len(answers) / 2:
         text = f"{said}: a wrong template, a base model, or a small one (the first says "
-        return Finding("WARN", "answers", f"{text}{answers[0][:40]!r})")
-    return Finding("OK", "answers", said)
+        return CheckResult("WARN", "answers", f"{text}{answers[0][:40]!r})")
+    return CheckResult("OK", "answers", said)
 
 
-def check_model(model: LanguageModel, reader: Reader) -> Iterator[Finding | Replies]:
+def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | Replies]:
     """All checks of a model, each as it ends; the answers among them.
 
     Raises:
@@ -223,33 +225,33 @@ def check_model(model: LanguageModel, reader: Reader) -> Iterator[Finding | Repl
     differ = sum(a.text != b.text for a, b in zip(alone, found, strict=False))
     text = f"{differ} of {FEW} answers differ from those in one batch"
     where = "WARN" if differ else "OK"
-    yield Finding(where, "alone", f"{text}: near ties" if differ else text)
+    yield CheckResult(where, "alone", f"{text}: near ties" if differ else text)
 
 
 def _check_numbers(
     model: LanguageModel, asked: Sequence[Prompt], found: Sequence[Generation]
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Whether texts are scored as they were generated."""
     if not model.gives_logprobs:
         text = "the engine gives none: methods that decide by u or compare scores are refused"
-        yield Finding("WARN", "log-probabilities", text)
+        yield CheckResult("WARN", "log-probabilities", text)
         return
     if not gives_scores(model):
         text = "those of given texts are not known: methods that compare them are refused"
-        yield Finding("WARN", "scores", text)
+        yield CheckResult("WARN", "scores", text)
         return
     rows = [(prompt, one) for prompt, one in zip(asked, found, strict=True) if one.text]
     scores = model.logprob([prompt for prompt, _ in rows], [one.text for _, one in rows])
     gaps = [_gap(model, one, values) for (_, one), values in zip(rows, scores, strict=True)]
     same = [gap for gap in gaps if gap is not None]
     if not same:
-        yield Finding("WARN", "scores", "no text has the tokens that were generated")
+        yield CheckResult("WARN", "scores", "no text has the tokens that were generated")
         return
     dtype, most = json.loads(model.identity).get("dtype", ""), max(same)
     bound = TOLERANCE.get(dtype, _TOLERANCE)
     level: Level = "OK" if most <= bound else "WARN" if most <= _WRONG else "FAIL"
     text = f"within {most:.1e} nats of the generation's in {len(same)} texts (at most {bound:g})"
-    yield Finding(level, "scores", text)
+    yield CheckResult(level, "scores", text)
 
 
 def _gap(model: LanguageModel, generation: Generation, scores: np.ndarray) -> float | None:
@@ -307,13 +309,14 @@ def check_before(
 ) -> None:
     """Asks the first easy questions, through the store, before a run asks its own.
 
-    A model that passed once with these prompts is not asked again.
+    A model that passed once with these prompts and this limit of tokens is not asked again.
 
     Raises:
       InputError: the model fails; the message says what was seen and how to go on.
     """
     known = prompts.load(reader.prompts)
-    mark = cache / "checked" / digest(llm.identity, prompts.content_digest(reader.prompts))[:16]
+    parts = llm.identity, prompts.content_digest(reader.prompts), str(reader.answer_tokens)
+    mark = cache / "checked" / digest(*parts)[:16]
     if mark.exists() or "direct" not in known.roles:
         return
     template = known.roles["direct"]

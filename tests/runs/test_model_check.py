@@ -10,7 +10,7 @@ import pytest
 from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
 from jaxrag.runs import model_check
-from jaxrag.runs.model_check import QUESTIONS, Finding, Speed
+from jaxrag.runs.model_check import QUESTIONS, CheckResult, Speed
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError
@@ -46,9 +46,9 @@ class Model:
         return [np.array([-0.5 + self.off], np.float32) for _ in asked]
 
 
-def found(model: Any) -> dict[str, Finding]:
-    checks = model_check.check_model(model, READER)
-    return {one.subject: one for one in checks if isinstance(one, Finding)}
+def found(model: Any) -> dict[str, CheckResult]:
+    checks = model_check.run_checks(model, READER)
+    return {one.subject: one for one in checks if isinstance(one, CheckResult)}
 
 
 def made(text: str, reason: Any, **more: Any) -> Generation:
