@@ -98,6 +98,20 @@ def test_a_stored_result_makes_no_call_and_costs_the_same():
     assert [again[i].stored for i in range(10)] == [2] * 10
 
 
+def test_the_check_before_comes_once_before_the_first_call_and_not_if_all_is_stored():
+    calls, store = [], Store(None)
+    double = make(calls=calls)
+
+    async def method(i):
+        return await Request(double, await Request(double, i))
+
+    methods = [lambda i=i: method(i) for i in range(2)]
+    run(methods, store, before=lambda: calls.append("check"))
+    assert calls[0] == "check" and calls.count("check") == 1 and len(calls) == 3
+    run(methods, store, before=lambda: calls.append("check"))
+    assert calls.count("check") == 1
+
+
 def test_batches_are_cut_and_sorted_by_size():
     calls = []
     double = make(calls=calls, batch=2, size=lambda x: x)

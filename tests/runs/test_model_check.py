@@ -85,15 +85,15 @@ def test_a_model_that_does_not(model: Model, subject: str, level: str, way_out: 
     assert (one.level, way_out in one.text) == (level, True), one
 
 
-def before(model: Any, cache: Path) -> None:
+def before(model: Any, cache: Path, store: str = "store.sqlite") -> None:
     tool = LanguageModelTool(model)
-    model_check.check_before("run", tool, READER, Store(cache / "store.sqlite"), cache)
+    model_check.check_before("run", tool, READER, Store(cache / store), cache)
 
 
 def test_a_run_asks_once_for_each_model(tmp_path: Path) -> None:
     model = Model()
     before(model, tmp_path)
-    before(model, tmp_path)
+    before(model, tmp_path, "other.sqlite")
     assert model.calls == 1
     before(Model(dtype="bfloat16"), tmp_path)
     next((tmp_path / "checked").iterdir()).unlink()  # its answers are stored
