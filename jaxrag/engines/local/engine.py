@@ -186,9 +186,7 @@ class LocalModel:
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
-        if (
-            jax.default_backend() == "cpu"
-        ):  # there results are exact, and these change the last bits
+        if jax.default_backend() == "cpu":  # there results are exact, and these change last bits
             identity["sizes"] = list(dataclasses.astuple(sizes))
         if packed:  # changes the last bits, too
             identity["packed"] = sizes.packed_chunks
