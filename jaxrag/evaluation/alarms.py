@@ -1,4 +1,4 @@
-"""Alarms: what so many questions of a run have that its means may not say what they seem to."""
+"""Alarms: conditions of questions, such as cut answers, that put the means of a run in doubt."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from jaxrag.evaluation.metrics import Record
 
 SHARE = 0.02
-"""An alarm is raised if more than this share of a run's questions have it."""
+"""An alarm is raised if more than this share of a run's questions meet its condition."""
 
 
 class Alarm(NamedTuple):
-    """A condition of a question.
+    """A condition that a question of a run may meet.
 
     Attributes:
-      says: what the questions have, after their number.
-      way_out: what to change, with the setting.
-      has: whether a line of answers.jsonl has it; False if a run did not record what is needed.
+      says: the condition in words, to follow the number of questions.
+      way_out: what to change, with the name of the setting.
+      has: whether a line of answers.jsonl meets it; False if the run did not record what decides.
     """
 
     says: str
@@ -103,7 +103,7 @@ ALARMS: Mapping[str, Alarm] = {
 
 
 def count(records: Sequence[Record]) -> dict[str, int]:
-    """The number of questions that have each alarm's condition."""
+    """The number of questions that meet the condition of each alarm."""
     found = dict.fromkeys(ALARMS, 0)
     for record in records:
         for name, alarm in ALARMS.items():
@@ -112,7 +112,7 @@ def count(records: Sequence[Record]) -> dict[str, int]:
 
 
 def raised(records: Sequence[Record]) -> dict[str, str]:
-    """A sentence with the way out for each alarm that over `SHARE` of the questions have."""
+    """A sentence, with what to change, for each alarm whose share of questions exceeds `SHARE`."""
     total = len(records)
     return {
         name: f"{number:,} of {total:,} questions ({100 * number / total:.0f} %) "

@@ -18,7 +18,7 @@ def paired_rows(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Positions of the questions that both runs hold with the same gold answers, in our order.
 
-    None where both searched, but not the same corpus.
+    There are none if both runs searched and their corpora differ.
 
     Raises:
       InputError: the runs ask different questions under one id.
@@ -37,7 +37,7 @@ def paired_rows(
 def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
     """What differs in the data of two runs of equally named data sets, in a sentence each.
 
-    Only what both records tell is compared, so that records of earlier versions can be read.
+    Only fields that both runs recorded are compared, so runs of earlier versions can be read.
     """
     shared, found = _shared(ours, theirs), []
 

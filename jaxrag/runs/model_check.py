@@ -140,7 +140,7 @@ def shown_prompts(
 
 
 def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> list[CheckResult]:
-    """What the answers to easy questions say of template, ends and reasoning."""
+    """Checks begin token, ends, reasoning and correctness of the answers to easy questions."""
     found, count, answers = replies.generations, len(replies.generations), replies.answers
     cut = [one for one in found if one.finish_reason == "length"]
     marked = [i for i, one in enumerate(found) if turn_marks(one.text) or _control(model, one)]
@@ -208,7 +208,7 @@ def _answers(answers: Sequence[str]) -> CheckResult:
 
 
 def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | Replies]:
-    """All checks of a model, each as it ends; the answers among them.
+    """Yields the model's answers to `QUESTIONS`, then the result of each check as it ends.
 
     Raises:
       InputError: the set of prompts has no role "direct".
@@ -231,7 +231,7 @@ def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | R
 def _check_numbers(
     model: LanguageModel, asked: Sequence[Prompt], found: Sequence[Generation]
 ) -> Iterator[CheckResult]:
-    """Whether texts are scored as they were generated."""
+    """Compares scores of generated texts with the log-probabilities of their generation."""
     if not model.gives_logprobs:
         text = "the engine gives none: methods that decide by u or compare scores are refused"
         yield CheckResult("WARN", "log-probabilities", text)
@@ -255,7 +255,7 @@ def _check_numbers(
 
 
 def _gap(model: LanguageModel, generation: Generation, scores: np.ndarray) -> float | None:
-    """Largest difference of log-probabilities; None where a text is not in its own tokens."""
+    """Largest difference of log-probabilities; None if the text is tokenised differently."""
     count = len(generation.logprobs) - (generation.finish_reason != "length")
     if not count or generation.reasoning or len(scores) - count not in (0, 1):
         return None
@@ -281,7 +281,7 @@ class Speed(NamedTuple):
         )
 
     def of_run(self, cost: Mapping[str, float], questions: int) -> str:
-        """How long questions take that cost as many tokens each as in an earlier run."""
+        """The time of so many questions, each with the mean costs of an earlier run, in words."""
         tokens, new = cost.get("prompt_tokens", 0.0), cost.get("new_tokens", 0.0)
         seconds = questions * (tokens / self.reading + new / self.writing)
         return (

@@ -151,7 +151,7 @@ def terminal_table(rows: Sequence[Row]) -> Table:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What stands beside the table besides how to read it, each sentence once."""
+    """Alarms and differences of data, to print below the table; each sentence once."""
     return list(dict.fromkeys(note for row in rows for note in row.notes))
 
 
