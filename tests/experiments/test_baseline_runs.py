@@ -191,7 +191,7 @@ def test_each_baseline_runs_where_bm25_finds_nothing(
     log = capsys.readouterr().err
     for note in ("1 of 2 questions of", "1 of 2 gold passages of"):
         assert note in log
-    assert found["alarms"]["nothing_found"] == 2
+    assert found["alarms"]["questions"]["nothing_found"] == 2
 
 
 @pytest.mark.parametrize("name", RUNS)
