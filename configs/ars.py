@@ -17,8 +17,8 @@ two ``--config.method.count.bandit.checkpoint=DIRECTORY``:
 - ``bandit`` **: as many as the bandit chooses, in the order of generation. ``ars`` * **: ARS-RAG.
 
 Another number of rewrites: ``--config.method.count.k=3``. Closed questions are answered by the
-generated text (``--config.method.by=text``), the most probable option (``logprob``), or, with
-SmolLM2, the most probable option relative to a content-free prompt (``calibrated``).
+generated text (``--config.method.reader.by=text``), the most probable option (``logprob``), or,
+with SmolLM2, the most probable option relative to a content-free prompt (``calibrated``).
 
 The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot`` (LLM),
 ``chain_of_thought`` (COT), ``flare``, ``fairrag``, ``rankrag``, ``cor``, ``self_rag``,
@@ -75,7 +75,7 @@ from typing import Any
 
 from configs import data, errr
 from configs.baselines import ARS_BASELINES, SELF_RAG, entries
-from configs.parts import ARS, BY, CLOSED_TOKENS, SMALL, Entry, K, Variant, job_of
+from configs.parts import ARS, CLOSED, SMALL, Entry, K, Variant, job_of
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
@@ -106,23 +106,21 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 
 _SMALL: dict[str, Any] = {
     "rewriter": Rewriter(tokens=200, word_tokens=0, temperature=0.6),
     "search": Search(m=5, read=K),
-    "reader": SMALL,
+    "reader": CLOSED,
 }
 _PAPER: dict[str, Any] = {
     "rewriter": Rewriter(),
     "search": Search(),
-    "reader": Reader(prompts="ars"),
+    "reader": Reader(prompts="ars", closed_tokens=20),
 }
-_CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
-_PAPER_CLOSED: dict[str, Any] = {"closed_tokens": 20, "by": "text"}
 SMALL_JUDGE = RelevanceJudge(by="logprob", prompts=SMALL.prompts, empty="N/A")
 """SmolLM2 writes one word for nearly all passages; its log-probabilities tell them apart."""
 
@@ -142,8 +140,8 @@ STRATEGIES: dict[str, tuple[Any, Any]] = {
 def _strategy(small: tuple[Any, Any], paper: tuple[Any, Any] | None = None) -> Entry:
     (order, count), (paper_order, paper_count) = small, paper or small
     return ARS.entry(
-        ars.Config(order=order, count=count, **_CLOSED, **_SMALL),
-        ars.Config(order=paper_order, count=paper_count, **_PAPER_CLOSED, **_PAPER),
+        ars.Config(order=order, count=count, **_SMALL),
+        ars.Config(order=paper_order, count=paper_count, **_PAPER),
     )
 
 
@@ -157,7 +155,7 @@ def _labels(variant: Variant) -> MakeLabels:
 
 def _rewards(variant: Variant) -> MakeRewards:
     order = Ranked() if variant.method == "make_ranked_rewards" else Generated()
-    settings = _PAPER | _PAPER_CLOSED if variant.paper else _SMALL | _CLOSED
+    settings = _PAPER if variant.paper else _SMALL
     method = ars_rewards.Config(order=order, **settings)
     return MakeRewards(rewarded(ARS.run(method, variant, part="both")))
 
@@ -212,7 +210,7 @@ RAFE = Worth(exact_match=0.0, f1=0.0, hit=0.0, rerank=1.0)
 
 def _rafe(variant: Variant) -> Run:
     """A trained rewriter's queries are searched for beside the question."""
-    settings = _PAPER | _PAPER_CLOSED if variant.paper else _SMALL | _CLOSED
+    settings = _PAPER if variant.paper else _SMALL
     del settings["rewriter"]
     tokens = errr.STUDENTS["paper" if variant.paper else "small"].max_target
     rewriter = Trained(StudentInput(RRR, False), tokens=tokens)
@@ -264,14 +262,14 @@ def _train_bandit(variant: Variant) -> TrainBandit:
 
 METHODS = {
     "llm": ARS.entry(
-        few_shot.Config(reader=SMALL, **_CLOSED),
-        few_shot.Config(reader=_PAPER["reader"], **_PAPER_CLOSED),
+        few_shot.Config(reader=CLOSED),
+        few_shot.Config(reader=_PAPER["reader"]),
         {"index": None},
         {"index": None},
     ),
     "rag": ARS.entry(
-        r3.Config(OnePath(n=K), Top(k=K), SMALL, **_CLOSED),
-        r3.Config(OnePath(n=5), Top(k=5), _PAPER["reader"], **_PAPER_CLOSED),
+        r3.Config(candidates=OnePath(n=K), select=Top(k=K), reader=CLOSED),
+        r3.Config(candidates=OnePath(n=5), select=Top(k=5), reader=_PAPER["reader"]),
     ),
     **{name: _strategy(parts) for name, parts in STRATEGIES.items()},
     "judge": _strategy((Judged(SMALL_JUDGE), _FIVE), (Judged(RelevanceJudge()), _FIVE)),

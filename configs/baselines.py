@@ -30,9 +30,10 @@ on, unless said otherwise:
 - ``react``: thoughts, actions and observations. ``ircot``: each sentence of reasoning is searched
   for.
 - ``adaptive_rag``: no, one or several searches, chosen by a trained classifier,
-  ``--config.method.classifier.checkpoint=DIRECTORY``: a T5, or for ``adaptive_rag_decoder`` a model
-  of our decoder. ``adaptive_rag_none``, ``adaptive_rag_single``, ``adaptive_rag_multi``: every
-  question in one of these ways, without a classifier. `configs.errr` trains the classifier.
+  ``--config.method.complexity.classifier.checkpoint=DIRECTORY``: a T5, or for
+  ``adaptive_rag_decoder`` a model of our decoder. ``adaptive_rag_none``, ``adaptive_rag_single``,
+  ``adaptive_rag_multi``: every question in one of these ways, without a classifier. `configs.errr`
+  trains the classifier.
 - ``self_rag``: needs its model, ``--config.model.checkpoint=DIRECTORY`` of
   selfrag/selfrag_llama2_7b; ``paper-``: from the hub, over Contriever. ``self_rag_prompted``: an
   emulation, named so in tables: SmolLM2 is prompted for the judgements that a Self-RAG model makes
@@ -66,8 +67,7 @@ from configs import data
 from configs.parts import (
     ARS,
     BGE,
-    BY,
-    CLOSED_TOKENS,
+    CLOSED,
     PAIRS,
     QWEN_7B,
     SMALL,
@@ -80,6 +80,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.methods.baselines import chain_of_thought, cor, fairrag, few_shot, rankrag
 from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.methods.iterative import adaptive_rag, flare, ircot, react
+from jaxrag.methods.iterative.adaptive_rag import Classified, OneStrategy
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.methods.retrieve_and_read import (
     COT,
@@ -97,9 +98,9 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.runs.job import Job
-from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.reader import Reader
 
 
 class Baseline(NamedTuple):
@@ -188,12 +189,11 @@ SELF_RAG = {
     "self_rag_prompted": Baseline(
         self_rag.Config(
             mode="prompted",
-            reader=dataclasses.replace(SMALL, prompts="self_rag_small"),
+            reader=dataclasses.replace(CLOSED, prompts="self_rag_small", by="text"),
             segment_tokens=32,
             depth=4,
-            closed_tokens=CLOSED_TOKENS,
         ),
-        self_rag.Config(mode="prompted", reader=Reader(prompts="self_rag"), closed_tokens=8),
+        self_rag.Config(mode="prompted", reader=Reader(prompts="self_rag")),
         {"label": "self_rag (prompted)"},
         {
             "label": "self_rag (prompted)",
@@ -204,8 +204,7 @@ SELF_RAG = {
 }
 """Of ERRR's and ARS-RAG's tables."""
 
-_CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
-_ITERATIVE = dataclasses.replace(SMALL, prompts="iterative_small")
+_ITERATIVE = dataclasses.replace(CLOSED, prompts="iterative_small")
 _INSPECTING = Reader(prompts="inspecting_small", answer_tokens=16, passage_tokens=48)
 _LOOP = Interleaving(k=K, max_passages=3, max_steps=3, sentence_tokens=40)
 _LLAMA = {"model": Local("hub:meta-llama/Llama-2-7b-chat-hf"), "index": Bm25()}
@@ -219,7 +218,7 @@ THRESHOLD = 7.2
 step above it, as found by ``--config.data.part=train --config.method.threshold=1e9``."""
 
 
-def _adaptive(complexity: adaptive_rag.Complexity, **small: Any) -> Baseline:
+def _adaptive(complexity: adaptive_rag.Complexity) -> Baseline:
     return Baseline(
         adaptive_rag.Config(
             complexity=complexity,
@@ -228,10 +227,8 @@ def _adaptive(complexity: adaptive_rag.Complexity, **small: Any) -> Baseline:
             loop=_LOOP,
             answer_from="passages",
             reader=_ITERATIVE,
-            **_CLOSED,
-            **small,
         ),
-        adaptive_rag.Config(complexity=complexity, **small),
+        adaptive_rag.Config(complexity=complexity),
     )
 
 
@@ -243,16 +240,18 @@ ITERATIVE = {
             pages=react.Pages(n=5, show=K),
             on_limit="answer",
             reader=_ITERATIVE,
-            **_CLOSED,
         ),
         react.Config(),
     ),
-    "ircot": Baseline(ircot.Config(_LOOP, reader=_ITERATIVE, **_CLOSED), ircot.Config()),
-    "adaptive_rag": _adaptive("trained"),
-    "adaptive_rag_decoder": _adaptive("trained", classifier=Local("")),
-    "adaptive_rag_none": _adaptive("none"),
-    "adaptive_rag_single": _adaptive("single"),
-    "adaptive_rag_multi": _adaptive("multi"),
+    "ircot": Baseline(ircot.Config(_LOOP, reader=_ITERATIVE), ircot.Config()),
+    "adaptive_rag": _adaptive(Classified()),
+    "adaptive_rag_decoder": _adaptive(Classified(Local(""))),
+    "adaptive_rag_none": Baseline(
+        adaptive_rag.Config(None, complexity=OneStrategy("none"), reader=_ITERATIVE),
+        adaptive_rag.Config(None, complexity=OneStrategy("none")),
+    ),
+    "adaptive_rag_single": _adaptive(OneStrategy("single")),
+    "adaptive_rag_multi": _adaptive(OneStrategy("multi")),
     "dragin": Baseline(
         dragin.Config(
             theta=THETA,
@@ -283,12 +282,10 @@ ITERATIVE = {
 }
 """Retrieval in turns, compared with ERRR in docs/results/errr.md."""
 
-_SHORT = dataclasses.replace(SMALL, prompts="baselines_small")
+_SHORT = dataclasses.replace(CLOSED, prompts="baselines_small")
 _NO_INDEX = {"index": None}
 ARS_BASELINES = {
-    "few_shot": Baseline(
-        few_shot.Config(_SHORT, CLOSED_TOKENS, BY), few_shot.Config(), _NO_INDEX, _NO_INDEX
-    ),
+    "few_shot": Baseline(few_shot.Config(_SHORT), few_shot.Config(), _NO_INDEX, _NO_INDEX),
     "chain_of_thought": Baseline(
         chain_of_thought.Config(_SHORT, reasoning_tokens=64),
         chain_of_thought.Config(),
@@ -301,15 +298,9 @@ ARS_BASELINES = {
         ),
         flare.Config(),
     ),
-    "fairrag": Baseline(
-        fairrag.Config(OnePath(n=5), k=K, reader=_SHORT, **_CLOSED), fairrag.Config()
-    ),
-    "rankrag": Baseline(
-        rankrag.Config(OnePath(n=5), k=K, reader=_SHORT, **_CLOSED), rankrag.Config()
-    ),
-    "cor": Baseline(
-        cor.Config(OnePath(n=3), k=K, ranking_tokens=16, reader=_SHORT, **_CLOSED), cor.Config()
-    ),
+    "fairrag": Baseline(fairrag.Config(OnePath(n=5), k=K, reader=_SHORT), fairrag.Config()),
+    "rankrag": Baseline(rankrag.Config(OnePath(n=5), k=K, reader=_SHORT), rankrag.Config()),
+    "cor": Baseline(cor.Config(OnePath(n=3), k=K, ranking_tokens=16, reader=_SHORT), cor.Config()),
 }
 """Of ARS-RAG's Table 1."""
 

@@ -84,9 +84,9 @@ from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import Downstream, TrainQueryOptimizer
-from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.training.ppo.step import KlControl, PPOTraining
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining

@@ -35,7 +35,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 
 SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
@@ -44,11 +44,9 @@ SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
 K = 1
 """Passages that a small model reads."""
 
-CLOSED_TOKENS = 4
-"""Most new tokens of a small model's answer to a closed question."""
-
-BY = "calibrated"
-"""How a small model answers closed questions; when it writes the answer, nearly all are "no"."""
+CLOSED = dataclasses.replace(SMALL, closed_tokens=4, by="calibrated")
+"""Likewise, for methods of closed questions; when a small model writes its answer, nearly all are
+"no"."""
 
 SIZES = ("tiny", "small", "paper")
 """Values of DATA for a training that reads files."""
@@ -221,7 +219,7 @@ def _on_engine(job: Any, engine: str, variant: str) -> Any:
             return dataclasses.replace(job, **{part: _on_engine(inner, engine, variant)})
     if not hasattr(job, "model"):
         raise InputError(f"{variant!r}: no language model is used, so leave +{engine} out.")
-    if isinstance(job, Run) and job.method.needs.inspection:
+    if isinstance(job, Run) and job.needs.inspection:
         raise InputError(
             f"{variant!r}: {job.name} inspects the model, and only the local engine returns "
             f"attentions and hidden states: leave +{engine} out."

@@ -85,6 +85,7 @@ _TINY, _HOTPOTQA, _NQ = SOURCES["tiny"], SOURCES["hotpotqa"], SOURCES["nq"]
 _EVALUATED = (_HOTPOTQA.test, SOURCES["squad"].test)
 _PAPER_SETS = tuple(name for name in R3.questions if name.startswith("paper-"))
 _TEMPERATURE = 25
+_READER = dataclasses.replace(SMALL, closed_tokens=20)
 
 
 def _train_sidr(variant: Variant) -> TrainSidr:
@@ -139,7 +140,7 @@ _FACTBOOK = TrainR3(
     SOURCES["factbook"].train,
     SOURCES["factbook"].test,
     Local(dtype="bfloat16"),
-    r3.Config(reader=SMALL),
+    r3.Config(reader=_READER),
     R3Training(
         steps=120,
         batch=16,
@@ -165,7 +166,7 @@ def _train_r3(variant: Variant) -> TrainR3:
     test, train, *_ = SOURCES[variant.data]
     if variant.name == "factbook":
         return _FACTBOOK
-    method = r3.Config(reader=SMALL)
+    method = r3.Config(reader=_READER)
     update = Update(learning_rate=5e-5, temperature=_TEMPERATURE)
     if variant.name == "tiny":
         training = R3Training(
@@ -216,7 +217,7 @@ _BASELINES = {
 }
 METHODS = {
     "r3": R3.entry(
-        r3.Config(OnePath(n=K), Top(k=K), SMALL),
+        r3.Config(candidates=OnePath(n=K), select=Top(k=K), reader=_READER),
         r3.Config(),
         {"index": START},
         {"index": Sidr(""), "model": LLAMA},

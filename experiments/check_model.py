@@ -26,7 +26,7 @@ from jaxrag.runs import model_check
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import Run
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader, mean_nll
+from jaxrag.steps.reader import Reader, mean_nll
 from jaxrag.text.printable import terminal_text
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}

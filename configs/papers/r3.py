@@ -43,9 +43,9 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import OPTIMIZER
-from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 
 SETS = ("nq", "triviaqa", "hotpotqa", "pubhealth", "arc_challenge")
 """Data sets that R3 evaluates."""
@@ -57,7 +57,8 @@ ON_POLICY = (0.5, 0.625, 0.75, 0.875, 1.0)
 """Table 7's 0, 25, 50, 75 and 100 % of the on-policy phase, the second half of a training."""
 
 _OWN = {"nq": "nq", "hotpotqa": "hotpotqa", "arc_challenge": "arc_challenge"}
-_TRANSFERRED = Reader(prompts="r3", answer_tokens=16, passage_tokens=48)
+_READER = dataclasses.replace(SMALL, closed_tokens=4)
+_TRANSFERRED = Reader(prompts="r3", answer_tokens=16, passage_tokens=48, closed_tokens=4)
 _TRAINED_ON = {"ms": "msmarco", "nq": "nq", "tqa": "triviaqa"}
 _UPDATE = Update(learning_rate=5e-5, temperature=25)
 _DPR_START = Dpr(max_length=128)
@@ -91,11 +92,11 @@ def _run(setting: Setting, answering: Any, index: Any, generator: str | None, la
 
 def _reads(row: PrintedRow, setting: Setting) -> method.Config:
     k = passages(row, setting) if row.passages else 1
-    found = method.Config(OnePath(n=k), Top(k=k))
+    reads = method.Config(candidates=OnePath(n=k), select=Top(k=k))
     if setting.paper:
-        return found
-    reader = SMALL if row.generator in (None, TRAINED_WITH) else _TRANSFERRED
-    return dataclasses.replace(found, reader=reader, closed_tokens=4)
+        return reads
+    reader = _READER if row.generator in (None, TRAINED_WITH) else _TRANSFERRED
+    return dataclasses.replace(reads, reader=reader)
 
 
 # Retrievers
@@ -194,7 +195,7 @@ def training(
         _train(setting),
         _test(setting),
         model(generator) if setting.paper else Local(),
-        method.Config() if setting.paper else method.Config(reader=SMALL, closed_tokens=4),
+        method.Config() if setting.paper else method.Config(reader=_READER),
         R3Training(**fields | changes),
         leakage="drop",
         **_SIZES[setting.scale] | of_job,
@@ -292,8 +293,10 @@ def _classifier(setting: Setting) -> str:
 def _adaptive_rag(row: PrintedRow, setting: Setting) -> Run:
     line = _other(ITERATIVE["adaptive_rag"], "Llama-3.1-8B-Instruct")
     run: Any = line.job(row, setting)
-    classifier = dataclasses.replace(run.method.classifier, checkpoint=_classifier(setting))
-    return dataclasses.replace(run, method=dataclasses.replace(run.method, classifier=classifier))
+    complexity = run.method.complexity
+    classifier = dataclasses.replace(complexity.classifier, checkpoint=_classifier(setting))
+    complexity = dataclasses.replace(complexity, classifier=classifier)
+    return dataclasses.replace(run, method=dataclasses.replace(run.method, complexity=complexity))
 
 
 def _replug(row: PrintedRow, setting: Setting) -> Run:
@@ -375,9 +378,7 @@ def _ranked(row: PrintedRow, setting: Setting) -> Run:
     if row.method == "sidr_ms_rank_by_relevance":
         return run
     reads = run.method
-    by_answer = answer_probability.Config(
-        OnePath(n=depth), reads.select.k, reads.reader, reads.closed_tokens
-    )
+    by_answer = answer_probability.Config(OnePath(n=depth), reads.select.k, reads.reader)
     index = dataclasses.replace(run.index, m=depth)
     return dataclasses.replace(run, method=by_answer, index=index, label="")
 

@@ -118,6 +118,7 @@ class StreamingModel(LanguageModel, Protocol):
         ...
 
 
+@runtime_checkable
 class ModelSettings(Protocol):
     """Settings of a language model: a checkpoint or a server, and the engine that runs it."""
 

@@ -73,7 +73,7 @@ ALARMS: Mapping[str, Alarm] = {
     "cut": Alarm(
         "have an answer cut at the limit of tokens",
         "raise config.method.reader.answer_tokens (for closed questions "
-        "config.method.closed_tokens)",
+        "config.method.reader.closed_tokens)",
         _is_cut,
     ),
     "unfinished_reasoning": Alarm(

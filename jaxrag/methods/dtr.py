@@ -1,10 +1,13 @@
 """DTR: decide then retrieve.
 
 1. The model answers directly; u is the mean negative log-likelihood of the answer's tokens.
-2. If u is at most the threshold, that is the answer (uncertainty-guided triggering).
+2. If u is at most the threshold, that is the answer (uncertainty-guided triggering): `Config.gate`.
 3. Otherwise the model writes a pseudo-context; question and pseudo-context are searched for
-   (dual-path retrieval), the passages closest to both are kept (adaptive information selection),
-   and the question is answered from them.
+   (dual-path retrieval): `Config.candidates`.
+4. The passages closest to both are kept (adaptive information selection), `Config.select`, and the
+   question is answered from them.
+
+`jaxrag.steps.retrieve_and_read.Config.answer` takes these steps in turn.
 
 Source: docs/methods.md, "DTR".
 """
@@ -14,11 +17,16 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.functional import uncertainty
-from jaxrag.steps import asking as steps
+from jaxrag.functional.on_host import on_host
+from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
+from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
 from jaxrag.steps.passage_selectors import AIS
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
+
+_trigger = on_host(uncertainty.trigger)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,52 +46,22 @@ class UncertaintyGate:
                 f"gate.threshold is {self.threshold}; u is a mean of -log p: give >= 0."
             )
 
-    async def __call__(
-        self, question: Question, tools: Tools, reader: steps.Reader, trace: steps.Trace
-    ) -> steps.Decision:
+    async def __call__(self, episode: Episode) -> bool:
         """Answers directly, then compares u with the threshold."""
-        direct = await steps.answer_directly(question, tools, reader, trace)
-        u = steps.mean_nll(direct.generation, reader)
-        retrieve = bool(uncertainty.trigger(u, self.threshold, rule=reader.fidelity))
-        trace["gate"] = {
-            "name": "nll",
-            "retrieve": retrieve,
-            "value": trace["direct"]["u"],
-            "threshold": self.threshold,
-        }
-        return steps.Decision(retrieve, direct)
+        direct = await episode.direct()
+        retrieve = bool(_trigger(direct.u, self.threshold, rule=episode.reader.fidelity))
+        u = direct.record().get("u")  # None where it is infinite
+        return episode.decided("nll", retrieve, value=u, threshold=self.threshold)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """The paper's settings; gate, candidates and passage selector can be replaced."""
+class Config(retrieve_and_read.Config):
+    """DTR's settings; every part can be replaced."""
 
-    name = "dtr"
-
-    gate: steps.Gate = UncertaintyGate()
-    candidates: steps.Candidates = DualPath(n=5)
-    select: steps.PassageSelector = AIS(k=3)
-    reader: steps.Reader = steps.Reader(prompts="dtr")
-
-    @property
-    def needs(self) -> Needs:
-        """Needs of gate, candidates, passage selector and reader."""
-        return needs_of(
-            gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
-        )
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Answers directly and, if that answer is uncertain, from passages."""
-        trace: steps.Trace = {}
-        decision = await self.gate(question, tools, self.reader, trace)
-        if not decision.retrieve:
-            return await steps.accept(decision, question, tools, self.reader, trace)
-        pseudo = decision.pseudo_context or await steps.pseudo_context_for(
-            (self.candidates, self.select), question, tools, self.reader, trace
-        )
-        # DualPath: the union of the n best by the question and the n best by the pseudo-context
-        pool = await self.candidates(question.text, pseudo, tools, trace)
-        # AIS: the k best by cos(theta1 + theta2), angles to the question and the pseudo-context
-        rows = await self.select(question.text, pseudo, pool, tools, trace)
-        reply = await steps.answer_from_passages(question, rows, tools, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+    gate: Gate | None = UncertaintyGate()
+    # DualPath: the union of the n best by the question and the n best by the pseudo-context
+    candidates: Candidates | None = DualPath(n=5)
+    # AIS: the k best by cos(theta1 + theta2), angles to the question and the pseudo-context
+    select: PassageSelector = AIS(k=3)
+    reader: Reader = Reader(prompts="dtr")
+    name: str = dataclasses.field(default="dtr", kw_only=True)

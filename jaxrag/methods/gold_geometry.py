@@ -28,9 +28,10 @@ from jaxrag.functional import ais
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
-from jaxrag.steps import asking as steps
-from jaxrag.steps.tools import Needs, Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 POINTS = "points.jsonl"
 """File of the positions around the question."""
@@ -48,19 +49,13 @@ class Config:
     """A method whose answer is the pseudo-context of a question; it retrieves nothing itself."""
 
     name = "pseudo_context"
+    needs = Needs(search=True, vectors=True)
 
-    reader: steps.Reader = steps.Reader(prompts="pairs")
+    reader: Reader = Reader(prompts="pairs")
 
-    @property
-    def needs(self) -> Needs:
-        """Vectors of passages, and the reader's needs."""
-        return Needs(search=True, vectors=True) | self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Writes the pseudo-context."""
-        trace: steps.Trace = {}
-        text = await steps.write_pseudo_context(question, tools, self.reader, trace)
-        return Answer(question.id, text, trace)
+        return NO_ANSWER._replace(text=await episode.pseudo_context())
 
 
 class _Embedded(NamedTuple):

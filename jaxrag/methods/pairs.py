@@ -1,13 +1,16 @@
 """PAIRS: parametric-verified adaptive information retrieval and selection.
 
-1. The model writes a pseudo-context p and answers twice: directly, and from p.
-2. If the two answers agree, that is the answer, without retrieval.
-3. Otherwise the n best passages by q and by p are scored by cos(theta1 + theta2); the k best are
-   read.
+1. The model writes a pseudo-context p and answers the question q twice: directly, and from p.
+2. If the two answers agree, that is the answer, without retrieval (parametric verification):
+   `Config.gate`.
+3. Otherwise the n best passages by q and by p are the candidates (dual-path retrieval):
+   `Config.candidates`.
+4. They are scored by cos(theta1 + theta2) (adaptive information selection), `Config.select`, and
+   the question is answered from the k best.
 
-The model is called three times for an accepted question, four times for the others.
-``AIS(score="dynamic")`` and ``Rerank(with_pseudo=True)`` are the variants DPR-AIS-dynamic and
-DPR-AIS-rerank.
+`jaxrag.steps.retrieve_and_read.Config.answer` takes these steps in turn. The model is called three
+times for an accepted question, four times for the others. ``AIS(score="dynamic")`` and
+``Rerank(with_pseudo=True)`` are the variants DPR-AIS-dynamic and DPR-AIS-rerank.
 
 Source: docs/methods.md, "PAIRS".
 """
@@ -19,12 +22,13 @@ import re
 from typing import Literal
 
 from jaxrag.engines.scheduler import gather
-from jaxrag.steps import asking as steps
+from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
+from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
 from jaxrag.steps.passage_selectors import AIS
-from jaxrag.steps.tools import Needs, Tools, needs_of
+from jaxrag.steps.reader import Reader
 from jaxrag.text import answers
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +44,6 @@ class AgreementGate:
       exclude_num: also retrieve if the agreed answer contains a digit (PAIRS' exclude-num).
     """
 
-    needs = Needs()
-
     test: Literal["exact", "f1"] = "exact"
     f1: float = 0.8
     exclude_num: bool = False
@@ -52,27 +54,19 @@ class AgreementGate:
         if not 0 < self.f1 <= 1:
             raise InputError(f"gate.f1 is {self.f1}; allowed: above 0, at most 1.")
 
-    async def __call__(
-        self, question: Question, tools: Tools, reader: steps.Reader, trace: steps.Trace
-    ) -> steps.Decision:
+    async def __call__(self, episode: Episode) -> bool:
         """Generates both answers and compares them."""
-        pseudo, direct = await gather(
-            steps.write_pseudo_context(question, tools, reader, trace),
-            steps.answer_directly(question, tools, reader, trace),
-        )
-        truncation: steps.Trace = {}
-        second = await steps.ask_from_passages(question, pseudo, tools.llm, reader, truncation)
+        pseudo, direct = await gather(episode.pseudo_context(), episode.direct())
+        second = await episode.read(pseudo)
         agree = self._agree(direct.text, second.text)
         excluded = agree and self.exclude_num and bool(re.search(r"\d", direct.text))
-        retrieve = not agree or excluded
-        trace["gate"] = {
-            "name": "agreement",
-            "retrieve": retrieve,
-            "agree": agree,
-            "excluded": excluded,
-            "second": {**second.record(), **truncation},
-        }
-        return steps.Decision(retrieve, direct, pseudo)
+        return episode.decided(
+            "agreement",
+            not agree or excluded,
+            agree=agree,
+            excluded=excluded,
+            second=second.record(),
+        )
 
     def _agree(self, first: str, second: str) -> bool:
         """Whether two answers agree; empty ones never do."""
@@ -84,35 +78,13 @@ class AgreementGate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """The paper's settings; gate, candidates and passage selector can be replaced."""
+class Config(retrieve_and_read.Config):
+    """PAIRS' settings; every part can be replaced."""
 
-    name = "pairs"
-
-    gate: steps.Gate = AgreementGate()
-    candidates: steps.Candidates = DualPath(n=5)
-    select: steps.PassageSelector = AIS(k=3)
-    reader: steps.Reader = steps.Reader(prompts="pairs")
-
-    @property
-    def needs(self) -> Needs:
-        """Needs of gate, candidates, passage selector and reader."""
-        return needs_of(
-            gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
-        )
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Answers from the model's knowledge if two of its answers agree, else from passages."""
-        trace: steps.Trace = {}
-        decision = await self.gate(question, tools, self.reader, trace)
-        if not decision.retrieve:
-            return await steps.accept(decision, question, tools, self.reader, trace)
-        pseudo = decision.pseudo_context or await steps.pseudo_context_for(
-            (self.candidates, self.select), question, tools, self.reader, trace
-        )
-        # DualPath: the union of the n best by the question and the n best by the pseudo-context
-        pool = await self.candidates(question.text, pseudo, tools, trace)
-        # AIS: the k best by cos(theta1 + theta2), angles to the question and the pseudo-context
-        rows = await self.select(question.text, pseudo, pool, tools, trace)
-        reply = await steps.answer_from_passages(question, rows, tools, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+    gate: Gate | None = AgreementGate()
+    # DualPath: the union of the n best by the question and the n best by the pseudo-context
+    candidates: Candidates | None = DualPath(n=5)
+    # AIS: the k best by cos(theta1 + theta2), angles to the question and the pseudo-context
+    select: PassageSelector = AIS(k=3)
+    reader: Reader = Reader(prompts="pairs")
+    name: str = dataclasses.field(default="pairs", kw_only=True)

@@ -125,7 +125,7 @@ class Checker:
             check_needs(run, given=self._made_later(run, training=run is not job))
         first = runs[0].run
         _, passages, corpus, _ = sizes(first.data)
-        searches = first.method.needs.search
+        searches = first.needs.search
         index = self._index(first, passages) if searches else ""
         workloads = tuple(self._workload(run, times) for run, times in runs)
         model, where = first.model.name, corpus * searches
@@ -139,7 +139,7 @@ class Checker:
     def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
         """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
         found = {}
-        for field, helper in run.method.needs.helpers.items():
+        for field, helper in run.needs.helpers.items():
             path = Path(helper.checkpoint or "")
             below = self._root is not None and self._root in path.parents
             if below or (training and not helper.checkpoint):
@@ -150,7 +150,7 @@ class Checker:
         vectors = run.index is not None and run.index.gives_vectors
         key = run.method, task, vectors
         if key not in self._known:
-            corpus = cast(Any, _MadeUp()) if run.method.needs.search else None
+            corpus = cast(Any, _MadeUp()) if run.needs.search else None
             found = bounds(run.method, _questions(task), corpus, vectors=vectors, tokens=True)
             self._known[key] = {one.kind: one for one in found}
         return self._known[key]
@@ -220,7 +220,7 @@ def key_variables(value: Any) -> Iterator[str]:
 
 def _unused(run: Run) -> set[str]:
     """Fields of a run that its method does not use."""
-    needs = run.method.needs
+    needs = run.needs
     used = {"reranker": needs.reranker, "index": needs.search}
     return {field for field, needed in used.items() if not needed}
 

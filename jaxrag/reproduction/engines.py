@@ -48,7 +48,7 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         if engine == "local":
             return job
         if isinstance(job, Run):
-            return job if job.method.needs.inspection else replaced(job, moved)
+            return job if job.needs.inspection else replaced(job, moved)
         if isinstance(getattr(job, "run", None), Run):
             return dataclasses.replace(job, run=change(job.run))
         return job

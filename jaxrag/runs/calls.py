@@ -24,16 +24,17 @@ from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.models.decoder.inspection import StatePart
+from jaxrag.steps.episode import Method, answer_question
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.tools import (
     NO_INDEX,
     NO_RERANKER,
     LanguageModelTool,
-    Method,
     Needs,
     RerankerTool,
     RetrieverTool,
     Tools,
+    needs_of,
 )
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question, Ranking
 
@@ -126,8 +127,10 @@ def bounds(
     found: list[dict[str, int]] = []
     failure: Exception | None = None
     for world in _worlds(whole=tokens):
-        tools = world.tools(method.needs, passages, vectors=vectors)
-        starts = ((q, functools.partial(method.answer, q, tools)) for q in questions[::step])
+        tools = world.tools(needs_of(method), passages, vectors=vectors)
+        starts = (
+            (q, functools.partial(answer_question, method, q, tools)) for q in questions[::step]
+        )
         with contextlib.closing(Store(None)) as store:
             outcomes = list(Scheduler(store).run(starts))
         for outcome in outcomes:

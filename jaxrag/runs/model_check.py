@@ -26,9 +26,11 @@ from jaxrag.engines.language_model import LanguageModel, gives_scores
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader, parse_answer, turn_marks
-from jaxrag.steps.tools import LanguageModelTool, Method
+from jaxrag.steps.episode import Method
+from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.text.answers import contains
+from jaxrag.text.model_output import parse_answer, turn_marks
 from jaxrag.types import FilledText, Generation, InputError, Passage, Prompt
 
 _log = logging.getLogger("jaxrag")

@@ -158,7 +158,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     Raises:
       InputError: the run would be refused, as far as known without models and index.
     """
-    cache, needs = Path(run.cache), run.method.needs
+    cache, needs = Path(run.cache), run.needs
     check_needs(run)
     dataset, questions = load_questions(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))

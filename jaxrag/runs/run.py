@@ -52,6 +52,7 @@ from jaxrag.runs.loading import (
     open_index_over,
 )
 from jaxrag.steps import prompts
+from jaxrag.steps.episode import Method, answer_question
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.tools import (
     NO_INDEX,
@@ -60,10 +61,11 @@ from jaxrag.steps.tools import (
     HelperTool,
     LanguageModelTool,
     LoadedRun,
-    Method,
+    Needs,
     RerankerTool,
     RetrieverTool,
     Tools,
+    needs_of,
 )
 from jaxrag.text.answers import Normalization
 from jaxrag.types import InputError, Passage, Question
@@ -133,6 +135,11 @@ class Run:
         """The label, or the method's name."""
         return self.label or self.method.name
 
+    @property
+    def needs(self) -> Needs:
+        """What the method needs of the run."""
+        return needs_of(self.method)
+
     def execute(self, workdir: str | Path) -> Outcome:
         """Answers the questions, or continues an interrupted run; shows its row of results.
 
@@ -181,7 +188,7 @@ def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> N
         setting or the file.
     """
     prompts.own_files(describe(run.method))
-    needs = run.method.needs
+    needs = run.needs
     if needs.search and run.index is None:
         raise InputError(f"{run.name} searches, but the run has no index: set config.index.")
     if needs.vectors and run.index and not run.index.gives_vectors:
@@ -221,7 +228,7 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
 
 def _checkpoints(run: Run) -> list[tuple[str, str]]:
     """Checkpoints of the retriever and of the method's helpers, with their settings."""
-    needs, found = run.method.needs, []
+    needs, found = run.needs, []
     if needs.search and run.index is not None:
         found += [("config.index", spec) for spec in run.index.checkpoints]
     for field, helper in needs.helpers.items():
@@ -231,7 +238,7 @@ def _checkpoints(run: Run) -> list[tuple[str, str]]:
 
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
     """Contents of config.json as far as they are known without models and index."""
-    needs, published = run.method.needs, origins(run.data)
+    needs, published = run.needs, origins(run.data)
     own = prompts.own_files(describe(run.method))
     return {
         "method": {**_described_method(run.method), "name": run.name},
@@ -263,7 +270,7 @@ def _described_method(method: Method) -> dict[str, Any]:
     So a checkpoint may be moved, or run with another batch size.
     """
     found = describe(method)
-    for field in method.needs.helpers:
+    for field in needs_of(method).helpers:
         *parents, last = field.split(".")
         del functools.reduce(dict.__getitem__, parents, found)[last]
     return found
@@ -309,14 +316,14 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
     record = settings_record(run, dataset, questions)
     for name, identity in identities.items():
         record[name] |= identity
-    for field, helper in run.method.needs.helpers.items():
+    for field, helper in run.needs.helpers.items():
         record["helpers"][field] |= json.loads(tools.helpers[helper].identity)
     return PreparedRun(dataset, questions, tools, record)
 
 
 def _language_model(run: Run, cache: Path) -> LanguageModel:
     """The run's language model, loaded once; InputError if the method needs what it lacks."""
-    model, needs = load_model(run.model, cache), run.method.needs
+    model, needs = load_model(run.model, cache), run.needs
     if needs.logprobs and not model.gives_logprobs:
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
@@ -353,7 +360,7 @@ def load_tools(
     Raises:
       InputError: something cannot be loaded, or does not meet the method's needs.
     """
-    needs, given = run.method.needs, given or {}
+    needs, given = run.needs, given or {}
     language_model = functools.partial(_language_model, run, cache)
     check_model(run.model, cache)
     if run.model.checkpoint is None:  # a server: what it lacks is known before an index is built
@@ -446,7 +453,7 @@ def _execute_alone(run: Run, loaded: PreparedRun, workdir: Path) -> dict[str, An
 
 
 def _corpus(run: Run, loaded: PreparedRun) -> Passages:
-    return loaded.tools.retriever.corpus if run.method.needs.search else loaded.dataset.passages
+    return loaded.tools.retriever.corpus if run.needs.search else loaded.dataset.passages
 
 
 def _finish(run: Run, loaded: PreparedRun, directory: RunDirectory, track: Track) -> dict[str, Any]:
@@ -515,7 +522,9 @@ def _answer(
             advance(0, tally.note())
 
         scheduler.on_batch = on_batch
-        ended = scheduler.run((q, functools.partial(run.method.answer, q, tools)) for q in todo)
+        ended = scheduler.run(
+            (q, functools.partial(answer_question, run.method, q, tools)) for q in todo
+        )
         while batch := list(itertools.islice(ended, _WRITTEN)):
             lines = _lines(run, batch, dataset, passages)
             timings = list(map(_timing, batch))

@@ -41,6 +41,7 @@ from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
 from jaxrag.runs.run import Run, prepare, store_path
+from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
@@ -76,7 +77,7 @@ class Downstream:
         if self.figure not in get_args(DownstreamMetric):
             allowed = ", ".join(get_args(DownstreamMetric))
             raise InputError(f"downstream.figure is {self.figure!r}; allowed: {allowed}.")
-        helpers = self.run.method.needs.helpers
+        helpers = self.run.needs.helpers
         if self.helper not in helpers:
             raise InputError(
                 f"downstream.helper is {self.helper!r}; {self.run.name} has "
@@ -118,7 +119,7 @@ def outcome(
     def answer(some: Sequence[Question]) -> list[float]:
         store, found = Store(store_path(run.store, run.cache)), {}
         try:
-            started = ((q, partial(run.method.answer, q, tools)) for q in some)
+            started = ((q, partial(answer_question, run.method, q, tools)) for q in some)
             for one in Scheduler(store, live=run.live).run(started):
                 if one.error is not None:
                     raise InputError(f"Question {one.id.id} failed downstream: {one.error}")

@@ -10,28 +10,9 @@ from typing import Literal, get_args
 
 from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
-from jaxrag.steps.asking import CandidatePool, Trace
-from jaxrag.steps.tools import Needs, Tools
-from jaxrag.types import InputError, Ranking
-
-
-async def search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> Ranking:
-    """The ``k`` best passages for a text, recorded in ``trace["searches"]``."""
-    ranking = await tools.retriever.search(text, k)
-    trace.setdefault("searches", []).append(_search_record(path, text, ranking, tools))
-    return ranking
-
-
-def _search_record(path: str, query: str, ranking: Ranking, tools: Tools) -> Trace:
-    ids = [passage.id for passage in tools.retriever.passages(ranking.ids)]
-    return {"path": path, "query": query, "ids": ids, "scores": list(ranking.scores)}
-
-
-async def _both(query: str, pseudo: str, k: int, tools: Tools, trace: Trace) -> list[Ranking]:
-    """Searches by query and by pseudo-context concurrently."""
-    found = await gather(search("q", query, k, tools, trace), search("p", pseudo, k, tools, trace))
-    trace["searches"].sort(key=lambda search: search["path"], reverse=True)  # q before p, always
-    return found
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +44,14 @@ class OnePath:
         """Whether a pseudo-context must be written first."""
         return self.by != "query"
 
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
+    async def __call__(self, episode: Episode, query: str, pseudo: str) -> Pool:
         """Searches once."""
-        text = {
-            "query": query,
-            "pseudo": pseudo,
-            "expanded": " ".join([query] * self.copies + [pseudo]),
+        path, text = {
+            "query": ("q", query),
+            "pseudo": ("p", pseudo),
+            "expanded": ("q+p", " ".join([query] * self.copies + [pseudo])),
         }[self.by]
-        path = {"query": "q", "pseudo": "p", "expanded": "q+p"}[self.by]
-        ranking = await search(path, text, self.n, tools, trace)
-        return CandidatePool(ranking.ids, ranking.scores)
+        return await episode.search(text, self.n, path=path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +71,10 @@ class DualPath:
     def __post_init__(self) -> None:
         check_limits(**{"candidates.n": self.n})
 
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
+    async def __call__(self, episode: Episode, query: str, pseudo: str) -> Pool:
         """Searches by both texts."""
-        by_q, by_p = await _both(query, pseudo, self.n, tools, trace)
-        scores = dict(zip(by_p.ids, by_p.scores, strict=True))
-        scores |= dict(zip(by_q.ids, by_q.scores, strict=True))
-        rows = tuple(dict.fromkeys(by_q.ids + by_p.ids))
-        return CandidatePool(rows, tuple(scores[row] for row in rows))
+        by_q, by_p = await _both(episode, query, pseudo, self.n)
+        return by_q.union(by_p)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,15 +95,16 @@ class FixedMix:
         limits = {"from_query": self.from_query, "from_pseudo": self.from_pseudo}
         check_limits(**{f"candidates.{name}": limit for name, limit in limits.items()})
 
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
+    async def __call__(self, episode: Episode, query: str, pseudo: str) -> Pool:
         """Searches by both texts, deep enough to replace duplicates."""
-        depth = self.from_query + self.from_pseudo
-        by_q, by_p = await _both(query, pseudo, depth, tools, trace)
-        first = list(zip(by_q.ids, by_q.scores, strict=True))[: self.from_query]
-        taken = {row for row, _ in first}
-        rest = [hit for hit in zip(by_p.ids, by_p.scores, strict=True) if hit[0] not in taken]
-        hits = first + rest[: self.from_pseudo]
-        return CandidatePool(tuple(row for row, _ in hits), tuple(score for _, score in hits))
+        by_q, by_p = await _both(episode, query, pseudo, self.from_query + self.from_pseudo)
+        first = by_q.first(self.from_query)
+        return first.union(by_p).first(len(first) + self.from_pseudo)
+
+
+async def _both(episode: Episode, query: str, pseudo: str, k: int) -> list[Pool]:
+    """The passages by query and by pseudo-context, searched concurrently."""
+    return await gather(episode.search(query, k, path="q"), episode.search(pseudo, k, path="p"))
 
 
 Merge = Literal["fusion", "round_robin", "concatenate"]
@@ -141,7 +118,7 @@ def check_merge(merge: Merge) -> None:
         raise InputError(f"merge is {merge!r}; allowed: {', '.join(get_args(Merge))}.")
 
 
-def merged(rankings: Sequence[Ranking], merge: Merge) -> CandidatePool:
+def merged(rankings: Sequence[Pool], merge: Merge) -> Pool:
     """The union of several rankings, best first, each passage once.
 
     Args:
@@ -154,18 +131,18 @@ def merged(rankings: Sequence[Ranking], merge: Merge) -> CandidatePool:
     Returns:
       Rows with scores: the sums of "fusion", else 1 / rank.
     """
-    turns = zip_longest(*(ranking.ids for ranking in rankings))
+    turns = zip_longest(*(ranking.rows for ranking in rankings))
     in_turn = tuple(dict.fromkeys(row for turn in turns for row in turn if row is not None))
     if merge == "fusion":
         sums = dict.fromkeys(in_turn, Fraction(0))  # exact: rounding would order equal sums
         for ranking in rankings:
-            for place, row in enumerate(ranking.ids, start=1):
+            for place, row in enumerate(ranking.rows, start=1):
                 sums[row] += Fraction(1, _DAMPING + place)
         rows = tuple(sorted(in_turn, key=lambda row: -sums[row]))
-        return CandidatePool(rows, tuple(float(sums[row]) for row in rows))
-    in_line = tuple(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
+        return Pool(rows, tuple(float(sums[row]) for row in rows))
+    in_line = tuple(dict.fromkeys(row for ranking in rankings for row in ranking.rows))
     rows = in_line if merge == "concatenate" else in_turn
-    return CandidatePool(rows, tuple(1 / place for place in range(1, len(rows) + 1)))
+    return Pool(rows, tuple(1 / place for place in range(1, len(rows) + 1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,25 +167,19 @@ class Search:
                 "are allowed."
             )
 
-    async def search_one(self, text: str, tools: Tools) -> Ranking:
-        """The ranking of one query."""
-        return await tools.retriever.search(text, self.m)
+    async def __call__(self, episode: Episode, texts: Sequence[str]) -> Pool:
+        """Searches for each text; the passages for the reader, best first."""
+        return self.merged(await self.each(episode, texts))
 
-    async def search_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
-        """The ranking of each query."""
-        return await gather(*(self.search_one(text, tools) for text in texts))
+    async def each(
+        self, episode: Episode, texts: Sequence[str], *, path: str = "r{number}"
+    ) -> list[Pool]:
+        """The passages of each text; ``path`` names its search by its number, from 1."""
+        numbered = enumerate(texts, start=1)
+        searches = (episode.search(t, self.m, path=path.format(number=n)) for n, t in numbered)
+        return await gather(*searches)
 
-    def merged(self, rankings: Sequence[Ranking]) -> CandidatePool:
+    def merged(self, rankings: Sequence[Pool]) -> Pool:
         """The passages for the reader, best first."""
-        rows, scores = merged(rankings, self.merge)
-        return CandidatePool(rows[: self.read or None], scores[: self.read or None])
-
-
-def record_searches(
-    texts: Sequence[str], rankings: Sequence[Ranking], tools: Tools, trace: Trace
-) -> None:
-    """Records the searches of several queries in ``trace["searches"]``."""
-    pairs = enumerate(zip(texts, rankings, strict=True), start=1)
-    trace["searches"] = [
-        _search_record(f"r{number}", text, ranking, tools) for number, (text, ranking) in pairs
-    ]
+        pool = merged(rankings, self.merge)
+        return pool.first(self.read or len(pool))

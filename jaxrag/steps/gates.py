@@ -9,43 +9,26 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.steps import asking as steps
-from jaxrag.steps.asking import Decision, Reader, Trace
-from jaxrag.steps.tools import Needs, Tools, model_needs, model_tool
+from jaxrag.steps.episode import Episode
 from jaxrag.text.sentences import first_word
-from jaxrag.types import Question
-
-
-def _record(trace: Trace, name: str, retrieve: bool, **details: object) -> None:
-    trace["gate"] = {"name": name, "retrieve": retrieve, **details}
 
 
 @dataclasses.dataclass(frozen=True)
 class Always:
     """Retrieves for every question."""
 
-    needs = Needs()
-
-    async def __call__(
-        self, question: Question, tools: Tools, reader: Reader, trace: Trace
-    ) -> Decision:
+    async def __call__(self, episode: Episode) -> bool:
         """Decides to retrieve."""
-        _record(trace, "always", True)
-        return Decision(True)
+        return episode.decided("always", True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Never:
     """Answers every question directly."""
 
-    needs = Needs()
-
-    async def __call__(
-        self, question: Question, tools: Tools, reader: Reader, trace: Trace
-    ) -> Decision:
+    async def __call__(self, episode: Episode) -> bool:
         """Decides not to retrieve."""
-        _record(trace, "never", False)
-        return Decision(False)
+        return episode.decided("never", False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,17 +43,9 @@ class JudgeGate:
 
     judge: ModelSettings | None = None
 
-    @property
-    def needs(self) -> Needs:
-        """The judge, if it is another model."""
-        return model_needs("judge", self.judge)
-
-    async def __call__(
-        self, question: Question, tools: Tools, reader: Reader, trace: Trace
-    ) -> Decision:
+    async def __call__(self, episode: Episode) -> bool:
         """Prompts the judge with the reader's prompts."""
-        reply = await steps.ask("judge", question, model_tool(self.judge, tools), reader)
+        reply = await episode.ask("judge", model=self.judge)
         verdict = first_word(reply.text.lower())
-        retrieve = verdict != "no"
-        _record(trace, "judge", retrieve, verdict=reply.text, junk=verdict not in ("yes", "no"))
-        return Decision(retrieve)
+        junk = verdict not in ("yes", "no")
+        return episode.decided("judge", verdict != "no", verdict=reply.text, junk=junk)

@@ -6,25 +6,24 @@ For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kin
 from __future__ import annotations
 
 import bisect
+import functools
+import logging
 import re
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any
 
-from jaxrag.core.checks import check_limits
 from jaxrag.data.question_kinds import (
     gold_option,
     option_texts,
     options,
     role_of,
 )
-from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.text.answers import contains
+from jaxrag.trace import OptionRecord
 from jaxrag.types import InputError, Question
 
-By = Literal["text", "logprob", "calibrated"]
-"""How a closed question is answered: by the generated text; by the most probable option; by the
-option whose probability exceeds that after an empty prompt most (Zhao et al. 2021)."""
+_log = logging.getLogger("jaxrag")
 
 _LONE_LETTER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])")
 # What may stand beside a whole choice: blanks, brackets, quotes and punctuation, but nothing that
@@ -50,7 +49,7 @@ def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
     return said
 
 
-def fields(question: Question) -> dict[str, str]:
+def fields(question: Question) -> dict[str, Any]:
     """Fields of the prompt of the question's role, besides the passages.
 
     "choices" are lines of letters and choices; of labels, the labels with commas between them.
@@ -60,6 +59,48 @@ def fields(question: Question) -> dict[str, str]:
     lines = zip(options(question), question.choices, strict=False)
     choices = "\n".join(f"{letter}: {choice}" for letter, choice in lines)
     return {"question": question.text, "choices": choices}
+
+
+def content_free_fields(question: Question) -> dict[str, str]:
+    """Fields of a prompt that shows no content: "N/A" in all but the list of labels.
+
+    The labels are the same for all questions of a data set, so they are no content.
+    """
+    empty: dict[str, str] = dict.fromkeys(("question", "passages", "choices"), "N/A")
+    if role_of(question) == "labels":
+        empty["choices"] = fields(question)["choices"]
+    return empty
+
+
+def question_text(question: Question) -> str:
+    """The question as an open prompt shows it: with its choices, if it has some."""
+    if not question.choices:
+        return question.text
+    return f"{question.text}\nChoices: {'; '.join(question.choices)}"
+
+
+def shown_by(
+    question: Question, layout: prompts.PromptSet, *, directly: bool
+) -> tuple[str, dict[str, Any]]:
+    """The role by which a set of prompts asks a question, and its fields besides the passages.
+
+    A set without the role of a closed question asks by its open role; the log says so once.
+    """
+    role = prompt_role(question, directly=directly)
+    instead = "direct" if directly else "context"
+    if role in layout.roles or instead not in layout.roles:
+        return role, fields(question)
+    _tell_of(layout.path, role, instead)
+    return instead, {"question": question_text(question)}
+
+
+@functools.cache
+def _tell_of(path: str, role: str, instead: str) -> None:
+    _log.warning(
+        "%s has no [%s]: such questions are asked by its [%s], which does not name their options "
+        "as answers",
+        path, role, instead,
+    )  # fmt: skip
 
 
 def answer_limit(question: Question, closed_tokens: int) -> int:
@@ -184,29 +225,18 @@ def read(text: str, question: Question, template: prompts.Template) -> str:
     return verdict(text, question, template) if role in ("yes_no", "labels") else text
 
 
-def check_closed(closed_tokens: int, by: By) -> None:
-    """InputError for settings of closed questions out of range."""
-    check_limits(closed_tokens=closed_tokens)
-    if by not in get_args(By):
-        raise InputError(f"by is {by!r}; allowed: {', '.join(get_args(By))}.")
-
-
-def note_option(text: str, question: Question, trace: steps.Trace) -> None:
-    """Records the predicted and the gold option of a closed question, by index.
-
-    "positive" is whether the first option is a positive class, as yes and true are; "labels" are
-    the names of the classes of a question with labels.
-    """
+def option_record(text: str, question: Question) -> OptionRecord | None:
+    """Indices of the predicted and the gold option of a closed question; None for an open one."""
     role = role_of(question)
     if role == "context":
-        return
+        return None
     texts = option_texts(question)
     if role == "fact_checking":  # evaluated by containment, so the first verdict counts
         number = first_named(text, texts)
         text = "" if number is None else texts[number]
-    trace["option"] = {
+    record: OptionRecord = {
         "said": texts.index(text) if text in texts else None,
         "gold": gold_option(question) if question.answers else None,
         "positive": role in ("fact_checking", "yes_no"),
-        **({"labels": list(texts)} if role == "labels" else {}),
     }
+    return {**record, "labels": list(texts)} if role == "labels" else record

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
+from jaxrag.steps.reader import Reader, Reply
 from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Generation, Question
 
@@ -23,7 +22,7 @@ def with_choices(question: Question) -> str:
     return f"{fields['question']}\n{fields['choices']}" if fields["choices"] else fields["question"]
 
 
-def so_far(said: Sequence[steps.Reply]) -> str:
+def so_far(said: Sequence[Reply]) -> str:
     """The text of replies, a blank before each that is not empty."""
     return "".join(f" {reply.text}" for reply in said if reply.text)
 
@@ -33,7 +32,7 @@ def with_full_stop(text: str) -> str:
     return text if not text or text.endswith(_MARKS) else f"{text}."
 
 
-def is_last(reply: steps.Reply, reader: steps.Reader) -> bool:
+def is_last(reply: Reply, reader: Reader) -> bool:
     """Whether the answer ends with this sentence.
 
     A chat model ends every sentence, so the end token counts for plain text alone. A sentence that
@@ -46,23 +45,12 @@ def is_last(reply: steps.Reply, reader: steps.Reader) -> bool:
     return stated_answer(reply.text) is not None and (ended or reply.raw.rstrip().endswith(_MARKS))
 
 
-async def retrieve_by(
-    query: str,
-    path: str,
-    question: Question,
-    tools: Tools,
-    config: steps.Retrieval,
-    trace: steps.Trace,
-) -> tuple[tuple[int, ...], list[str]]:
-    """Rows and ids of the passages for a query; an empty query searches by the question.
-
-    ``trace["searches"]`` gets the searches, called ``path``.
-    """
-    found: steps.Trace = {}
-    asked = dataclasses.replace(question, text=query or question.text)
-    rows = await steps.retrieve(asked, tools, config, found)
-    trace.setdefault("searches", []).extend({**s, "path": path} for s in found["searches"])
-    return rows, found["selected"]["ids"]
+async def retrieve(episode: Episode, candidates: Candidates, select: PassageSelector) -> Pool:
+    """Searches for candidates by the episode's question, and selects the passages to read."""
+    query = episode.question.text
+    pseudo = await episode.pseudo_for(candidates, select)
+    pool = await candidates(episode, query, pseudo)
+    return await episode.select(select, pool, query, pseudo)
 
 
 def joined(text: str, parts: Sequence[Generation]) -> Generation:
@@ -79,20 +67,14 @@ def joined(text: str, parts: Sequence[Generation]) -> Generation:
     )
 
 
-def conclude(
-    question: Question, said: Sequence[steps.Reply], reader: steps.Reader, trace: steps.Trace
-) -> steps.Reply:
-    """The answer that a text states, or its last sentence, which the trace marks as junk.
+def answer_stated(episode: Episode, said: Sequence[Reply], *, read: Pool | None = None) -> Reply:
+    """The answer that a reasoning states, or its last sentence, which the trace marks as junk.
 
-    u is over all tokens of all generations.
+    u is over all tokens of its sentences; ``read`` are the passages that they were written from.
     """
     text = so_far(said).strip()
     stated = stated_answer(text)
-    template = prompts.load(reader.prompts).role(kinds.prompt_role(question))
-    read = kinds.read(stated or last_sentence(text), question, template)
-    whole = joined(text, [one.generation for one in said])
-    reply = steps.Reply(read, text, steps.mean_nll(whole, reader), whole)
-    trace["task"] = kinds.task_of(question)
-    trace["answer"] = {**reply.record(), "junk": stated is None}
-    kinds.note_option(read, question, trace)
-    return reply
+    whole = joined(text, [reply.generation for reply in said])
+    return episode.finish(
+        stated or last_sentence(text), raw=text, generation=whole, junk=stated is None, read=read
+    )

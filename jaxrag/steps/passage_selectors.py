@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -11,39 +10,15 @@ import numpy as np
 from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
-from jaxrag.steps.asking import CandidatePool, Trace
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.functional.on_host import on_host
+from jaxrag.steps.episode import Episode, Pool, Scored
+from jaxrag.steps.tools import Needs
 from jaxrag.types import InputError
 
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
 
 
-def record_choice(
-    trace: Trace,
-    tools: Tools,
-    pool: CandidatePool,
-    columns: Mapping[str, Sequence[float]],
-    kept: Sequence[int],
-) -> None:
-    """Records a selection in ``trace["selected"]``.
-
-    Args:
-      trace: gets all candidates with their columns, and ids and scores of the selected ones.
-      tools: the index.
-      pool: the candidates.
-      columns: values of each candidate; the order is by "score".
-      kept: rows of the selected ones, best first.
-    """
-    ids = [passage.id for passage in tools.retriever.passages(pool.rows)]
-    table = zip(ids, *columns.values(), strict=True)
-    candidates = [dict(zip(("id", *columns), line, strict=True)) for line in table]
-    score = dict(zip(pool.rows, columns["score"], strict=True))
-    name = dict(zip(pool.rows, ids, strict=True))
-    trace["selected"] = {
-        "candidates": candidates,
-        "ids": [name[row] for row in kept],
-        "scores": [score[row] for row in kept],
-    }
+_select_passages = on_host(ais.select_passages)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +33,9 @@ class Top:
     def __post_init__(self) -> None:
         check_limits(**{"select.k": self.k})
 
-    async def __call__(
-        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
-    ) -> tuple[int, ...]:
+    async def __call__(self, episode: Episode, pool: Pool, query: str, pseudo: str) -> Scored:
         """Takes the first candidates."""
-        kept = pool.rows[: self.k]
-        record_choice(trace, tools, pool, {"score": list(pool.scores)}, kept)
-        return kept
+        return Scored({"score": pool.scores}, range(min(self.k, len(pool))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +64,16 @@ class AIS:
         if self.score not in get_args(ais.Score):
             raise InputError(f"select.score is {self.score!r}; allowed: {get_args(ais.Score)}.")
 
-    async def __call__(
-        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
-    ) -> tuple[int, ...]:
+    async def __call__(self, episode: Episode, pool: Pool, query: str, pseudo: str) -> Scored:
         """Scores the stored vector of every candidate."""
-        q, p = await gather(tools.retriever.embed(query), tools.retriever.embed(pseudo))
-        width = -(-len(pool.rows) // _PAD) * _PAD
-        where = np.arange(width) < len(pool.rows)
-        rows = np.pad(np.asarray(pool.rows, np.int32), (0, width - len(pool.rows)))
-        vectors = tools.retriever.vectors(rows.tolist())
-        found = ais.select_passages(
+        q, p = await gather(episode.embed(query), episode.embed(pseudo))
+        width = -(-len(pool) // _PAD) * _PAD
+        where = np.arange(width) < len(pool)
+        rows = np.pad(np.asarray(pool.rows, np.int32), (0, width - len(pool)))
+        selection = _select_passages(
             q,
             p,
-            vectors,
+            episode.vectors(rows.tolist()),
             rows,
             k=self.k,
             where=where,
@@ -113,15 +81,12 @@ class AIS:
             alpha0=self.alpha0,
             alpha1=self.alpha1,
         )
-        count = len(pool.rows)
-        columns = {
-            "s1": np.asarray(found.s1)[:count].tolist(),
-            "s2": np.asarray(found.s2)[:count].tolist(),
-            "score": np.asarray(found.scores)[:count].tolist(),
-        }
-        kept = tuple(int(row) for row in found.selection.ids if row >= 0)
-        record_choice(trace, tools, pool, columns, kept)
-        return kept
+        columns = {"s1": selection.s1, "s2": selection.s2, "score": selection.scores}
+        positions = selection.selection.positions
+        return Scored(
+            {name: values[: len(pool)].tolist() for name, values in columns.items()},
+            positions[positions >= 0].tolist(),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,16 +106,12 @@ class Rerank:
         """Whether the pseudo-context enters the score."""
         return self.with_pseudo
 
-    async def __call__(
-        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
-    ) -> tuple[int, ...]:
+    async def __call__(self, episode: Episode, pool: Pool, query: str, pseudo: str) -> Scored:
         """Scores every candidate; ties keep the pool's order."""
-        passages = tools.retriever.passages(pool.rows)
+        passages = episode.passages(pool)
         texts = (query, pseudo) if self.with_pseudo else (query,)
-        found = await gather(*(tools.reranker.scores(text, passages) for text in texts))
-        columns: dict[str, list[float]] = dict(zip(("s1", "s2"), found, strict=False))
-        columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
-        order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])
-        kept = tuple(pool.rows[i] for i in order[: self.k])
-        record_choice(trace, tools, pool, columns, kept)
-        return kept
+        scores = await gather(*(episode.rerank(text, passages) for text in texts))
+        columns: dict[str, list[float]] = dict(zip(("s1", "s2"), scores, strict=False))
+        columns["score"] = [float(sum(pair)) for pair in zip(*scores, strict=True)]
+        order = sorted(range(len(pool)), key=lambda i: -columns["score"][i])
+        return Scored(columns, order[: self.k])

@@ -16,7 +16,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from jaxrag.engines.prompts import PromptEncoder, encoder_of, prompt_size
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question, Ranking
+from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
@@ -50,7 +50,7 @@ class LoadedRun(NamedTuple):
       cache: directory of files kept between runs.
     """
 
-    method: Method
+    method: Any
     language_model: Callable[[], LanguageModel]
     retriever: Retriever | TextRetriever | None
     load_model: Callable[[ModelSettings], LanguageModel]
@@ -85,6 +85,7 @@ class HelperTool(Protocol):
 Tool = TypeVar("Tool", bound=HelperTool, covariant=True)
 
 
+@runtime_checkable
 class Helper(Protocol[Tool]):
     """Settings of a model that a method uses beside the run's own; a frozen dataclass."""
 
@@ -159,35 +160,26 @@ class Needs:
         )
 
 
-class MethodPart(Protocol):
-    """A part of a method's Config, such as a gate or a reader."""
+def needs_of(config: object) -> Needs:
+    """Needs of a method's Config, or of a part of one: its own ``needs``, and those of its fields.
 
-    @property
-    def needs(self) -> Needs:
-        """Requirements of this part."""
-        ...
-
-
-def needs_of(**parts: MethodPart) -> Needs:
-    """Combined needs of parts of a Config; keywords are the fields that hold them."""
-    found = Needs()
-    for field, part in parts.items():
-        helpers = {f"{field}.{name}": helper for name, helper in part.needs.helpers.items()}
-        found |= dataclasses.replace(part.needs, helpers=helpers)
-    return found
-
-
-class Method(MethodPart, Protocol):
-    """A method's Config: its settings as a frozen dataclass, and its algorithm."""
-
-    @property
-    def name(self) -> str:
-        """Name in records and tables, and key of the papers' numbers."""
-        ...
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Answers one question."""
-        ...
+    Fields that hold settings of models are helpers under their dotted names, such as "gate.judge".
+    A part that holds a language model needs log-probabilities of that model, not of the run's.
+    """
+    own: Needs = getattr(config, "needs", Needs())
+    needs = Needs()
+    for field in dataclasses.fields(config) if dataclasses.is_dataclass(config) else ():
+        value = getattr(config, field.name)
+        if isinstance(value, Helper):
+            needs |= Needs(helpers={field.name: value})
+        elif isinstance(value, ModelSettings):
+            needs |= Needs(helpers={field.name: ModelHelper(value, own.scores)})
+            own = dataclasses.replace(own, scores=False)
+        else:
+            inner = needs_of(value)
+            helpers = {f"{field.name}.{name}": helper for name, helper in inner.helpers.items()}
+            needs |= dataclasses.replace(inner, helpers=helpers)
+    return needs | own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,18 +230,6 @@ class ModelHelper:
     def stand_in(self, trial: Trial) -> LanguageModelTool:
         """A model that writes random texts."""
         return trial.language_model()
-
-
-def model_needs(field: str, model: ModelSettings | None, *, scores: bool = False) -> Needs:
-    """Needs of a part whose ``field`` holds a language model; None is the run's own."""
-    if model is None:
-        return Needs(scores=scores)
-    return Needs(helpers={field: ModelHelper(model, scores)})
-
-
-def model_tool(model: ModelSettings | None, tools: Tools) -> LanguageModelTool:
-    """The language model declared by `model_needs`."""
-    return tools.llm if model is None else tools.helper(ModelHelper(model))
 
 
 class LanguageModelTool:

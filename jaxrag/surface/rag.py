@@ -18,6 +18,7 @@ from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
+from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import RetrieverTool, Tools
 from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError, Passage, Question
@@ -153,7 +154,7 @@ class Rag:
         run = self.settings
         tools, _ = load_tools(run, Path(run.cache))
         starts = (
-            (number, functools.partial(run.method.answer, one, tools))
+            (number, functools.partial(answer_question, run.method, one, tools))
             for number, one in enumerate(asked)
         )
         with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
@@ -169,7 +170,7 @@ class Rag:
         trace = ended.value.trace
         names = {name for search in trace.get("searches", ()) for name in search["ids"]}
         names |= set((trace.get("selected") or {}).get("ids", ()))
-        needed = self.settings.method.needs.search and names
+        needed = self.settings.needs.search and names
         found = tools.retriever.corpus.find(sorted(names)) if needed else []
         passages = {one.id: one for one in found}
         return TracedAnswer(question, ended.value.text, trace, ended.cost, passages)

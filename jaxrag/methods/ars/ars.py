@@ -18,11 +18,10 @@ import dataclasses
 
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.methods.ars.strategies import Chosen, Ranked, RewriteCount, RewriteOrder
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
-from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, Question
+from jaxrag.steps.candidates import Search
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,42 +34,26 @@ class Config:
       count: K, how many are used.
       search: passages of each rewrite, how results are merged, most passages read.
       reader: prompts and decoding of the answer.
-      closed_tokens: most new tokens of the answer to a closed question.
-      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "ars"
+    needs = Needs(search=True)
 
     rewriter: Rewriter = Rewriter()
     order: RewriteOrder = Ranked()
     count: RewriteCount = Chosen()
     search: Search = Search()
-    reader: steps.Reader = steps.Reader(prompts="ars")
-    closed_tokens: int = 20
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="ars", closed_tokens=20)
 
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of rewriter, order, count and answering."""
-        found = needs_of(rewriter=self.rewriter, order=self.order, count=self.count)
-        return Needs(search=True) | found | tasks.answering_needs(self)
-
-    def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Answers from the passages of the K best rewrites."""
-        trace: steps.Trace = {}
-        rewrites = (await rewrite(question, tools, self.reader, self.rewriter, trace)).texts
+        rewrites = (await rewrite(episode, self.rewriter)).texts
         # Ranked: scores S(q_i, Q) of all rewrites, best first
-        ordered = await self.order(question, rewrites, tools, self.search, trace)
+        ordered = await self.order(episode, rewrites, self.search)
         # Chosen: the bandit's K = argmax_k f_k(x)
-        k = await self.count(question, len(rewrites), tools)
-        trace["kept"] = {"k": k, "numbers": list(ordered.numbers), "scores": list(ordered.scores)}
+        k = await self.count(episode, len(rewrites))
+        episode.note(
+            kept={"k": k, "numbers": list(ordered.numbers), "scores": list(ordered.scores)}
+        )
         kept = [rewrites[number] for number in ordered.numbers[:k]]
-        rankings = await self.search.search_all(kept, tools)
-        record_searches(kept, rankings, tools, trace)
-        pool = self.search.merged(rankings)
-        steps.record_selected(pool.rows, tools, trace, pool.scores)
-        reply = await tasks.answer_from_passages(question, pool.rows, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        return await episode.answer(await self.search(episode, kept))

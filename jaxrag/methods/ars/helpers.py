@@ -29,7 +29,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import describe
 from jaxrag.steps import prompts
-from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding
+from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding, needs_of
 from jaxrag.types import InputError
 
 _COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")
@@ -222,12 +222,12 @@ def rewards_source(
       llm: the language model that reads, and rewrites unless the rewriter names another.
       load: loads that one.
     """
-    names = ("order", "search", "reader", "closed_tokens", "by")
+    names = ("order", "search", "reader")
     found = {"rewriter": _described_rewriter(method)}
     found |= {name: describe(getattr(method, name)) for name in names}
     if method.rewriter.model is not None:
         found["rewriting_model"] = _identity(load(method.rewriter.model))
-    for field, helper in method.order.needs.helpers.items():
+    for field, helper in needs_of(method.order).helpers.items():
         if isinstance(helper, RewriteRanker):
             found["order"][field] = fingerprint(locate(helper.checkpoint))
     found |= _prompt_files(found)

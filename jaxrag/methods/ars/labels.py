@@ -31,10 +31,11 @@ from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.runs.loading import load_data, load_model
 from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
-from jaxrag.steps import asking as steps
-from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question, Ranking
+from jaxrag.steps.candidates import Search
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
+from jaxrag.steps.tools import Needs, needs_of
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,46 +57,41 @@ class Config:
     search: Search = Search()
     judge: RelevanceJudge | None = RelevanceJudge()
     compared: float = 0.0
-    reader: steps.Reader = steps.Reader(prompts="ars")
+    reader: Reader = Reader(prompts="ars")
 
     @property
     def needs(self) -> Needs:
-        """An index, and the needs of rewriter and judge."""
-        found = Needs(search=True) | self.reader.needs | needs_of(rewriter=self.rewriter)
-        if self.judge is None:
-            return found
-        judge = dataclasses.replace(self.judge, by="logprob") if self.compared else self.judge
-        return found | needs_of(judge=judge)
+        """An index; scores of the judge, if it judges in both ways."""
+        if self.judge is None or not self.compared:
+            return Needs(search=True)
+        judge = needs_of(dataclasses.replace(self.judge, by="logprob"))
+        helpers = {f"judge.{field}": helper for field, helper in judge.helpers.items()}
+        return Needs(search=True) | dataclasses.replace(judge, helpers=helpers)
 
     def __post_init__(self) -> None:
         if not 0 <= self.compared <= 1:
             raise InputError(f"compared is {self.compared}; it is a share from 0 to 1.")
 
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Rewrites, searches, and judges every passage once."""
-        trace: steps.Trace = {}
-        written = await rewrite(question, tools, self.reader, self.rewriter, trace)
-        rankings = await self.search.search_all(written.texts, tools)
-        record_searches(written.texts, rankings, tools, trace)
-        trace["judged"] = {}
-        if self.judge is None:
-            return Answer(question.id, "", trace)
-        trace["judged"][self.judge.by] = await _verdicts(question, rankings, tools, self.judge)
-        if in_share(question.id, self.compared):
-            other = self.judge.other_way()
-            trace["judged"][other.by] = await _verdicts(question, rankings, tools, other)
-        return Answer(question.id, "", trace)
+        written = await rewrite(episode, self.rewriter)
+        rankings = await self.search.each(episode, written.texts)
+        judges = [] if self.judge is None else [self.judge]
+        if judges and in_share(episode.question.id, self.compared):
+            judges.append(judges[0].other_way())
+        episode.note(judged={j.by: await _verdicts(episode, rankings, j) for j in judges})
+        return NO_ANSWER
 
 
 async def _verdicts(
-    question: Question, rankings: Sequence[Ranking], tools: Tools, judge: RelevanceJudge
+    episode: Episode, rankings: Sequence[Pool], judge: RelevanceJudge
 ) -> dict[str, dict[str, float | None]]:
     """The verdict on each passage, by id."""
-    verdicts = await judge_all(question, rankings, tools, judge)
-    names = [passage.id for passage in tools.retriever.passages(list(verdicts))]
+    verdicts = await judge_all(episode, rankings, judge)
+    ids = episode.ids(Pool(tuple(verdicts), (0.0,) * len(verdicts)))
     return {
         name: {"relevant": int(v.relevant), "probability": v.probability, "junk": int(v.junk)}
-        for name, v in zip(names, verdicts.values(), strict=True)
+        for name, v in zip(ids, verdicts.values(), strict=True)
     }
 
 

@@ -7,20 +7,19 @@ and "ARS-RAG: prompts").
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
-from jaxrag.steps.tasks import continuation
-from jaxrag.steps.tools import LanguageModelTool, Needs, Tools, model_needs, model_tool
-from jaxrag.types import InputError, Passage, Prompt, Question, Ranking
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError, Passage, Prompt
 
 By = Literal["logprob", "word"]
 _WORD_TOKENS = 4  # enough for either word in any tokenizer
@@ -51,8 +50,8 @@ class RelevanceJudge:
 
     @property
     def needs(self) -> Needs:
-        """The judging model, which scores texts if ``by`` is "logprob"."""
-        return model_needs("model", self.model, scores=self.by == "logprob")
+        """Scores of texts, if ``by`` is "logprob"."""
+        return Needs(scores=self.by == "logprob")
 
     def other_way(self) -> RelevanceJudge:
         """The same judge with the other value of ``by``."""
@@ -75,24 +74,21 @@ class Judgement(NamedTuple):
 
 
 async def judge_all(
-    question: Question, rankings: Sequence[Ranking], tools: Tools, settings: RelevanceJudge
+    episode: Episode, rankings: Sequence[Pool], settings: RelevanceJudge
 ) -> dict[int, Judgement]:
-    """The verdict on every passage found, by row; each passage is judged once."""
-    rows = list(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
-    passages, llm = tools.retriever.passages(rows), model_tool(settings.model, tools)
-    found = await gather(*(judge(question.text, one, llm, settings) for one in passages))
-    return dict(zip(rows, found, strict=True))
+    """The verdict on every passage of some pools, by row; each passage is judged once."""
+    pool = functools.reduce(Pool.union, rankings, Pool())
+    verdicts = await gather(*(judge(episode, p, settings) for p in episode.passages(pool)))
+    return dict(zip(pool.rows, verdicts, strict=True))
 
 
-async def judge(
-    question: str, passage: Passage, llm: LanguageModelTool, settings: RelevanceJudge
-) -> Judgement:
+async def judge(episode: Episode, passage: Passage, settings: RelevanceJudge) -> Judgement:
     """Judges one passage.
 
     Raises:
       InputError: the role "relevance" of the prompts does not name its two words.
     """
-    layout = prompts.load(settings.prompts)
+    question, layout = episode.question.text, prompts.load(settings.prompts)
     template = layout.role("relevance")
     if len(template.words) != _WORDS:
         raise InputError(
@@ -101,29 +97,29 @@ async def judge(
         )
     prompt = template.prompt(question=question, passage=layout.render([passage]))
     if settings.by == "word":
-        return await _by_word(prompt, template, llm)
-    odds = await _log_odds(prompt, template.words, llm)
+        reply = await episode.model(settings.model).generate(
+            prompt, max_new_tokens=_WORD_TOKENS, stop=template.stop
+        )
+        return word_judgement(reply.text, template.words)
+    odds = await _log_odds(episode, prompt, template.words, settings)
     if settings.empty:
         nothing = template.prompt(question=question, passage=settings.empty)
-        odds -= await _log_odds(nothing, template.words, llm)
+        odds -= await _log_odds(episode, nothing, template.words, settings)
     return Judgement(odds > 0, 1 / (1 + math.exp(min(-odds, 700.0))))
-
-
-async def _by_word(prompt: Prompt, template: prompts.Template, llm: LanguageModelTool) -> Judgement:
-    reply = await llm.generate(prompt, max_new_tokens=_WORD_TOKENS, stop=template.stop)
-    return word_judgement(reply.text, template.words)
 
 
 def word_judgement(text: str, words: Sequence[str]) -> Judgement:
     """The judgement that a text names by the first of the words in it; junk without any."""
-    found = re.search(rf"\b({'|'.join(map(re.escape, words))})\b", text, re.I)
-    if not found:
+    match = re.search(rf"\b({'|'.join(map(re.escape, words))})\b", text, re.I)
+    if not match:
         return Judgement(False, junk=True)
-    return Judgement(found.group(1).lower() == words[0].lower())
+    return Judgement(match.group(1).lower() == words[0].lower())
 
 
-async def _log_odds(prompt: Prompt, words: tuple[str, ...], llm: LanguageModelTool) -> float:
+async def _log_odds(
+    episode: Episode, prompt: Prompt, words: tuple[str, ...], settings: RelevanceJudge
+) -> float:
     """ln P(first word) - ln P(second word), each summed over its tokens."""
-    parts = await gather(*(llm.logprob(prompt, continuation(prompt, word)) for word in words))
-    first, second = (float(np.sum(part, dtype=np.float64)) for part in parts)
+    continuations = [prompts.continuation(prompt, word) for word in words]
+    first, second = await episode.logprobs(prompt, continuations, model=settings.model)
     return first - second

@@ -34,11 +34,11 @@ from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
-from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question, Ranking
+from jaxrag.steps.candidates import Search
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,49 +50,31 @@ class Config:
     """
 
     name = "ars_rewards"
+    needs = Needs(search=True)
 
     rewriter: Rewriter = Rewriter()
     order: RewriteOrder = Ranked()
     search: Search = Search()
-    reader: steps.Reader = steps.Reader(prompts="ars")
-    closed_tokens: int = 20
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="ars", closed_tokens=20)
     context: BiEncoder | None = None
 
-    def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
-
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of rewriter, order and answering."""
-        found = needs_of(rewriter=self.rewriter, order=self.order)
-        return Needs(search=True) | found | tasks.answering_needs(self)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Answers from the passages of the first rewrite, of the first two, ..., of all.
 
         Returns the answer from all rewrites; the trace holds every answer under "answers", and the
         ids of its passages under "read".
         """
-        trace: steps.Trace = {}
-        written = await rewrite(question, tools, self.reader, self.rewriter, trace)
-        ordered = await self.order(question, written.texts, tools, self.search, trace)
-        trace["kept"] = {"numbers": list(ordered.numbers), "scores": list(ordered.scores)}
+        written = await rewrite(episode, self.rewriter)
+        ordered = await self.order(episode, written.texts, self.search)
+        episode.note(kept={"numbers": list(ordered.numbers), "scores": list(ordered.scores)})
         texts = [written.texts[number] for number in ordered.numbers]
-        rankings = await self.search.search_all(texts, tools)
-        record_searches(texts, rankings, tools, trace)
-
-        async def answer_from(first: list[Ranking]) -> tuple[str, list[str]]:
-            rows = self.search.merged(first).rows
-            reply = await tasks.answer_from_passages(question, rows, tools, self, {})
-            return reply.text, [passage.id for passage in tools.retriever.passages(rows)]
-
-        found = await gather(*(answer_from(rankings[:k]) for k in range(1, len(texts) + 1)))
-        trace["task"] = kinds.task_of(question)
-        trace["answers"] = [text for text, _ in found]
-        trace["read"] = [ids for _, ids in found]
-        trace["selected"] = {"ids": trace["read"][-1]}
-        return Answer(question.id, trace["answers"][-1], trace)
+        rankings = await self.search.each(episode, texts)
+        pools = [self.search.merged(rankings[:k]) for k in range(1, len(texts) + 1)]
+        replies = await gather(*(episode.read(pool) for pool in pools))
+        episode.note(
+            answers=[reply.text for reply in replies], read=[episode.ids(pool) for pool in pools]
+        )
+        return episode.conclude(replies[-1], read=pools[-1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,13 +9,11 @@ import dataclasses
 import itertools
 import math
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.steps import asking as steps
-from jaxrag.steps import prompts
-from jaxrag.steps.tools import Needs, Tools, model_needs, model_tool
-from jaxrag.types import InputError, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.types import InputError
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning
 _NUMBER = re.compile(
@@ -58,11 +56,6 @@ class Rewriter:
             )
         if not 0 <= self.word_tokens < math.inf:
             raise InputError(f"rewriter.word_tokens is {self.word_tokens}: give 0 or more.")
-
-    @property
-    def needs(self) -> Needs:
-        """The rewriting model, where it is another than the run's."""
-        return model_needs("model", self.model)
 
     def most_tokens(self, question: str) -> int:
         """Most new tokens of all rewrites of a question."""
@@ -113,34 +106,28 @@ def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rew
     return Rewrites(tuple(itertools.islice(filled, n)), n - len(texts))
 
 
-async def rewrite(
-    question: Question,
-    tools: Tools,
-    reader: steps.Reader,
-    rewriter: Rewriter,
-    trace: steps.Trace,
-) -> Rewrites:
+async def rewrite(episode: Episode, rewriter: Rewriter) -> Rewrites:
     """Generates all rewrites of a question at once.
 
     The trace records them, how many were filled in, and if any was, the raw generation.
     """
-    template = prompts.load(reader.prompts).role("rewrite")
-    prompt = template.prompt(question=question.text, count=str(rewriter.n))
-    llm = model_tool(rewriter.model, tools)
-    generation = await llm.generate(
-        prompt,
-        max_new_tokens=rewriter.most_tokens(question.text),
+    question = episode.question.text
+    reply = await episode.ask(
+        "rewrite",
+        question=question,
+        count=str(rewriter.n),
+        model=rewriter.model,
+        limit=rewriter.most_tokens(question),
         temperature=rewriter.temperature,
-        stop=template.stop,
         seed=rewriter.seed,
     )
-    prefix = "1. " if isinstance(prompt, str) and prompt.rstrip().endswith("1.") else ""
-    cut = generation.finish_reason == "length"
-    found = parse_rewrites(prefix + generation.text.lstrip(), question.text, rewriter.n, cut=cut)
-    trace["rewrites"] = {"texts": list(found.texts), "filled": found.filled}
-    if found.filled:
-        trace["rewrites"]["raw"] = generation.text
-    return found
+    template = episode.template("rewrite")
+    prefix = "1. " if not template.chat and template.user.rstrip().endswith("1.") else ""
+    cut = reply.generation.finish_reason == "length"
+    rewrites = parse_rewrites(prefix + reply.raw.lstrip(), question, rewriter.n, cut=cut)
+    record: dict[str, Any] = {"texts": list(rewrites.texts), "filled": rewrites.filled}
+    episode.note(rewrites={**record, "raw": reply.raw} if rewrites.filled else record)
+    return rewrites
 
 
 def _same(text: str) -> str:

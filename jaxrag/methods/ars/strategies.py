@@ -14,10 +14,13 @@ from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import Request
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
-from jaxrag.steps.asking import Trace
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.tools import MethodPart, Needs, Tools, needs_of
-from jaxrag.types import InputError, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
+
+JUDGED = "judged"
+"""Path of the searches whose passages are judged, not read."""
 
 
 class Ordered(NamedTuple):
@@ -32,20 +35,20 @@ class Ordered(NamedTuple):
     scores: tuple[float, ...] = ()
 
 
-class RewriteOrder(MethodPart, Protocol):
+class RewriteOrder(Protocol):
     """Orders the rewrites of a question."""
 
     def __call__(
-        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+        self, episode: Episode, texts: Sequence[str], search: Search
     ) -> Awaitable[Ordered]:
         """The order of ``texts``."""
         ...
 
 
-class RewriteCount(MethodPart, Protocol):
+class RewriteCount(Protocol):
     """Chooses how many rewrites are kept."""
 
-    def __call__(self, question: Question, n: int, tools: Tools) -> Awaitable[int]:
+    def __call__(self, episode: Episode, n: int) -> Awaitable[int]:
         """K, from 1 to ``n``."""
         ...
 
@@ -54,11 +57,7 @@ class RewriteCount(MethodPart, Protocol):
 class Generated:
     """The order of generation: the ablations without a ranker."""
 
-    needs = Needs()
-
-    async def __call__(
-        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
-    ) -> Ordered:
+    async def __call__(self, episode: Episode, texts: Sequence[str], search: Search) -> Ordered:
         """Keeps the order."""
         return Ordered(tuple(range(len(texts))))
 
@@ -67,16 +66,12 @@ class Generated:
 class Shuffled:
     """A random order (Random-K), which depends on the question's id and the seed alone."""
 
-    needs = Needs()
-
     seed: int = 0
 
-    async def __call__(
-        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
-    ) -> Ordered:
+    async def __call__(self, episode: Episode, texts: Sequence[str], search: Search) -> Ordered:
         """Shuffles."""
         numbers = list(range(len(texts)))
-        random.Random(f"{self.seed} {question.id}").shuffle(numbers)
+        random.Random(f"{self.seed} {episode.question.id}").shuffle(numbers)
         return Ordered(tuple(numbers))
 
 
@@ -87,16 +82,10 @@ class Ranked:
     reverse: bool = False
     ranker: RewriteRanker = RewriteRanker()
 
-    @property
-    def needs(self) -> Needs:
-        """The trained ranker, as a helper."""
-        return Needs(helpers={"ranker": self.ranker})
-
-    async def __call__(
-        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
-    ) -> Ordered:
+    async def __call__(self, episode: Episode, texts: Sequence[str], search: Search) -> Ordered:
         """Orders by the scores S(q_i, Q)."""
-        scores = await tools.helper(self.ranker).text_scores(question.text, texts)
+        ranker = episode.helper(self.ranker)
+        scores = await ranker.text_scores(episode.question.text, texts)
         return _by_score(scores, worst_first=self.reverse)
 
 
@@ -107,21 +96,16 @@ class Judged:
     For each question every rewrite is searched for, and the language model judges every passage.
     """
 
+    needs = Needs(search=True)
+
     judge: RelevanceJudge = RelevanceJudge()
 
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of the judge."""
-        return Needs(search=True) | needs_of(judge=self.judge)
-
-    async def __call__(
-        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
-    ) -> Ordered:
+    async def __call__(self, episode: Episode, texts: Sequence[str], search: Search) -> Ordered:
         """Orders by y_i, highest first; ties keep the order of generation."""
-        rankings = await search.search_all(texts, tools)
-        verdicts = await judge_all(question, rankings, tools, self.judge)
-        counts = [sum(verdicts[row].relevant for row in ranking.ids) for ranking in rankings]
-        trace["judged"] = {"passages": len(verdicts), "relevant": counts}
+        rankings = await search.each(episode, texts, path=JUDGED)
+        verdicts = await judge_all(episode, rankings, self.judge)
+        counts = [sum(verdicts[row].relevant for row in ranking.rows) for ranking in rankings]
+        episode.note(judged={"passages": len(verdicts), "relevant": counts})
         return _by_score(counts)
 
 
@@ -134,14 +118,12 @@ def _by_score(scores: Sequence[float], *, worst_first: bool = False) -> Ordered:
 class Fixed:
     """The same K for every question."""
 
-    needs = Needs()
-
     k: int = 10
 
     def __post_init__(self) -> None:
         check_limits(k=self.k)
 
-    async def __call__(self, question: Question, n: int, tools: Tools) -> int:
+    async def __call__(self, episode: Episode, n: int) -> int:
         """K.
 
         Raises:
@@ -160,19 +142,18 @@ class Chosen:
 
     @property
     def needs(self) -> Needs:
-        """The bandit, and an index with an encoder of questions unless the bandit has its own."""
-        own = self.bandit.context is not None
-        return Needs(search=True, vectors=not own, helpers={"bandit": self.bandit})
+        """An index with an encoder of questions, unless the bandit has its own."""
+        return Needs(search=True, vectors=self.bandit.context is None)
 
-    async def __call__(self, question: Question, n: int, tools: Tools) -> int:
+    async def __call__(self, episode: Episode, n: int) -> int:
         """K = pi(x).
 
         Raises:
           InputError: the bandit was trained for another number of rewrites.
         """
-        bandit = tools.helper(self.bandit)
+        bandit, text = episode.helper(self.bandit), episode.question.text
         if bandit.encoder is not None:
-            context = await Request(bandit.encoder, question.text)
+            context = await Request(bandit.encoder, text)
         else:
-            context = await tools.retriever.embed(question.text)
+            context = await episode.embed(text)
         return bandit.count(context, n)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.core.checks import check_limits
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.steps import kinds
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
 from jaxrag.text.stated_answer import last_sentence, stated_answer
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import InputError, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,30 +31,25 @@ class Config:
 
     name = "chain_of_thought"
 
-    reader: steps.Reader = steps.Reader(prompts="baselines")
+    reader: Reader = Reader(prompts="baselines")
     reasoning_tokens: int = 256
 
     def __post_init__(self) -> None:
         check_limits(reasoning_tokens=self.reasoning_tokens)
 
-    @property
-    def needs(self) -> Needs:
-        """Needs of the reader."""
-        return self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Generates once and parses the answer at the end."""
-        task = kinds.task_of(question)
-        role = _role(question, task)
-        reader = dataclasses.replace(self.reader, answer_tokens=self.reasoning_tokens)
-        reply = await steps.ask(role, question, tools.llm, reader, **kinds.fields(question))
+        role = _role(episode.question, kinds.task_of(episode.question))
+        fields = kinds.fields(episode.question)
+        reply = await episode.ask(role, limit=self.reasoning_tokens, **fields)
         stated = stated_answer(reply.text)
-        template = prompts.load(reader.prompts).role(role)
-        text = kinds.read(stated or last_sentence(reply.text), question, template)
-        record = {**reply._replace(text=text).record(), "junk": stated is None}
-        trace: steps.Trace = {"task": task, "answer": record}
-        kinds.note_option(text, question, trace)
-        return Answer(question.id, text, trace)
+        return episode.finish(
+            stated or last_sentence(reply.text),
+            raw=reply.raw,
+            generation=reply.generation,
+            junk=stated is None,
+            role=role,
+        )
 
 
 def _role(question: Question, task: str) -> str:

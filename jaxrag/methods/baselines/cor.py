@@ -16,16 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxrag.core.checks import check_limits
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, Passage, Question
+from jaxrag.steps.episode import Candidates, Episode, Pool, Scored
+from jaxrag.steps.reader import Reader, Reply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,39 +32,26 @@ class Config:
       candidates: passages that the model ranks, all in one prompt.
       k: how many of them are read.
       ranking_tokens: most new tokens of the ranking.
-      reader: prompts and decoding; ``answer_tokens`` is for open questions.
-      closed_tokens: most new tokens of the answer to a closed question.
-      by: how a closed question is answered, see `kinds.By`.
+      reader: prompts and decoding.
     """
 
     name = "cor"
 
-    candidates: steps.Candidates = OnePath(n=10)
+    candidates: Candidates = OnePath(n=10)
     k: int = 5
     ranking_tokens: int = 64
-    reader: steps.Reader = steps.Reader(prompts="baselines")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="baselines")
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         check_limits(k=self.k, ranking_tokens=self.ranking_tokens)
 
-    @property
-    def needs(self) -> Needs:
-        """Needs of the candidates and of answering."""
-        return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Ranks the passages, then reads the first."""
-        trace: steps.Trace = {}
-        pool = await steps.find_candidates(question, tools, self, trace)
-        passages = tools.retriever.passages(pool.rows)
-        order = await _ranked(question, passages, tools, self, trace)
-        rows = tuple(pool.rows[i] for i in order.positions[: self.k])
-        record_choice(trace, tools, pool, {"score": pool.scores}, rows)
-        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        query, pseudo = episode.question.text, await episode.pseudo_for(self.candidates)
+        pool = await self.candidates(episode, query, pseudo)
+        order = await _ranked(episode, pool, limit=self.ranking_tokens)
+        scored = Scored({"score": pool.scores}, order.positions[: self.k])
+        return await episode.answer(episode.selected(scored, pool))
 
 
 class RankedIds(NamedTuple):
@@ -89,30 +72,21 @@ def read_order(text: str, count: int) -> RankedIds:
     return RankedIds(named + rest, len(written) - len(known), len(known) - len(named), len(rest))
 
 
-async def _ranked(
-    question: Question,
-    passages: Sequence[Passage],
-    tools: Tools,
-    config: Config,
-    trace: steps.Trace,
-) -> RankedIds:
+async def _ranked(episode: Episode, pool: Pool, *, limit: int) -> RankedIds:
     """Asks for the ranking of passages whose titles begin with their numbers."""
+    passages = episode.passages(pool)
     numbered = [
         dataclasses.replace(passage, title=f"[{number}] {passage.title}")
         for number, passage in enumerate(passages, start=1)
     ]
-    reader = dataclasses.replace(config.reader, answer_tokens=config.ranking_tokens)
-    cut: steps.Trace = {}
-    reply = await steps.ask_from_passages(
-        question, numbered, tools.llm, reader, cut, role="rank_ids"
-    )
+    reply = await episode.ask("rank_ids", passages=numbered, limit=limit)
     order = read_order(reply.text, len(passages))
-    trace["ranking"] = {
+    ranking = {
         **reply.record(),
-        **cut,
         "ids": [passages[i].id for i in order.positions],
         "unknown": order.unknown,
         "duplicate": order.duplicate,
         "missing": order.missing,
     }
+    episode.note(ranking=ranking)
     return order

@@ -20,15 +20,16 @@ import zlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from jaxrag.core.checks import check_limits
 from jaxrag.functional import plackett_luce
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
+from jaxrag.functional.on_host import on_host
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.episode import Candidates, Episode, Pool, Scored
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.types import InputError
 
 _SPREAD = 80.0  # natural logarithm of the largest log-weight; float32 ends at 88
 
@@ -43,24 +44,19 @@ class Config:
       alpha: weight of the scores; 0 draws uniformly.
       temperature: towards 0, the draw becomes the ``k`` best in order.
       seed: of all draws.
-      reader: prompts and decoding; ``answer_tokens`` is for open questions.
-      closed_tokens: most new tokens of the answer to a closed question.
-      by: how a closed question is answered, see `kinds.By`.
+      reader: prompts and decoding.
     """
 
     name = "fairrag"
 
-    candidates: steps.Candidates = OnePath(n=20)
+    candidates: Candidates = OnePath(n=20)
     k: int = 5
     alpha: float = 2.0
     temperature: float = 1.0
     seed: int = 0
-    reader: steps.Reader = steps.Reader(prompts="baselines")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="baselines")
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         check_limits(k=self.k)
         if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
             raise InputError(
@@ -73,33 +69,38 @@ class Config:
     def _spread(self) -> float:
         return self.alpha * math.log(2) - math.log(self.temperature)
 
-    @property
-    def needs(self) -> Needs:
-        """Needs of the candidates and of answering."""
-        return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Draws passages, then reads."""
-        trace: steps.Trace = {}
-        pool = await steps.find_candidates(question, tools, self, trace)
-        rows = _drawn(question, pool, tools, self, trace)
-        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        query, pseudo = episode.question.text, await episode.pseudo_for(self.candidates)
+        pool = await self.candidates(episode, query, pseudo)
+        drawn = self._draw(episode.question.id, pool) if pool else Scored({"score": ()}, ())
+        return await episode.answer(episode.selected(drawn, pool))
+
+    def _draw(self, question_id: str, pool: Pool) -> Scored:
+        """The drawn passages, with the draw's log-probability."""
+        order, logprob = _drawn(
+            np.asarray(pool.scores, np.float32),
+            seed=self.seed,
+            number=zlib.crc32(question_id.encode()),
+            k=min(self.k, len(pool)),
+            alpha=self.alpha,
+            temperature=self.temperature,
+        )
+        return Scored({"score": pool.scores}, order.tolist(), {"logprob": float(logprob)})
 
 
+@on_host
 def _drawn(
-    question: Question, pool: steps.CandidatePool, tools: Tools, config: Config, trace: steps.Trace
-) -> tuple[int, ...]:
-    """Rows of the drawn passages (maybe none); the trace gets the draw's log-probability."""
-    if not pool.rows:
-        record_choice(trace, tools, pool, {"score": ()}, ())
-        return ()
-    weights = plackett_luce.log_weights(
-        jnp.asarray(pool.scores, jnp.float32), alpha=config.alpha, temperature=config.temperature
-    )
-    key = jax.random.fold_in(jax.random.key(config.seed), zlib.crc32(question.id.encode()))
-    order = plackett_luce.sample(key, weights, k=min(config.k, len(pool.rows)))
-    rows = tuple(pool.rows[int(position)] for position in order)
-    record_choice(trace, tools, pool, {"score": pool.scores}, rows)
-    trace["selected"]["logprob"] = float(plackett_luce.log_probability(weights, order))
-    return rows
+    scores: Float[np.ndarray, " n"],
+    *,
+    seed: int,
+    number: int,
+    k: int,
+    alpha: float,
+    temperature: float,
+) -> tuple[Int[Array, " k"], Float[Array, ""]]:
+    """Positions of ``k`` passages drawn without replacement, and the draw's log-probability."""
+    weights = plackett_luce.log_weights(jnp.asarray(scores), alpha=alpha, temperature=temperature)
+    key = jax.random.fold_in(jax.random.key(seed), number)
+    order = plackett_luce.sample(key, weights, k=k)
+    return order, plackett_luce.log_probability(weights, order)

@@ -13,18 +13,15 @@ Source: docs/methods.md, "RankRAG".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-
-import numpy as np
 
 from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps import kinds, prompts
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Passage, Prompt, Question
+from jaxrag.steps.episode import Candidates, Episode, Pool, Scored
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError, Passage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,61 +32,48 @@ class Config:
       candidates: the passages that are scored, one prompt each.
       k: how many of them are read.
       reader: prompts and decoding; the first of ``words`` of its prompt [relevance] is the word
-        for relevant. ``answer_tokens`` is for open questions.
-      closed_tokens: most new tokens of the answer to a closed question.
-      by: how a closed question is answered, see `kinds.By`.
+        for relevant.
     """
 
     name = "rankrag"
+    needs = Needs(scores=True)
 
-    candidates: steps.Candidates = OnePath(n=20)
+    candidates: Candidates = OnePath(n=20)
     k: int = 5
-    reader: steps.Reader = steps.Reader(prompts="baselines")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="baselines")
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         check_limits(k=self.k)
 
-    @property
-    def needs(self) -> Needs:
-        """Log-probabilities, and the needs of candidates and answering."""
-        return (
-            Needs(scores=True) | tasks.answering_needs(self) | needs_of(candidates=self.candidates)
-        )
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Scores the candidates, then reads the best."""
-        trace: steps.Trace = {}
-        pool = await steps.find_candidates(question, tools, self, trace)
-        passages = tools.retriever.passages(pool.rows)
-        pairs = _relevance_prompts(question, passages, self.reader)
-        found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
-        scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
+        query, pseudo = episode.question.text, await episode.pseudo_for(self.candidates)
+        pool = await self.candidates(episode, query, pseudo)
+        scores = await _relevance(episode, pool)
         order = sorted(range(len(scores)), key=lambda i: -scores[i])  # ties: order of the search
-        rows = tuple(pool.rows[i] for i in order[: self.k])
         columns = {"retrieval": pool.scores, "score": scores}
-        record_choice(trace, tools, pool, columns, rows)
-        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        return await episode.answer(episode.selected(Scored(columns, order[: self.k]), pool))
 
 
-def _relevance_prompts(
-    question: Question, passages: Sequence[Passage], reader: steps.Reader
-) -> list[tuple[Prompt, str]]:
-    """For each passage the prompt for its relevance, and the word for relevant as continuation.
+async def _relevance(episode: Episode, pool: Pool) -> list[float]:
+    """For each passage the log-probability of the word for relevant.
 
     Raises:
       InputError: the prompt does not name its words.
     """
-    layout = prompts.load(reader.prompts)
+    layout = prompts.load(episode.reader.prompts)
     template = layout.role("relevance")
     if not template.words:
         raise InputError(
             f"{layout.path} [relevance] has no words: give them with the one for relevant first, "
             'as words = ["relevant", "irrelevant"].'
         )
-    text = steps.question_text(question)
-    made = [template.prompt(question=text, passage=layout.render([one])) for one in passages]
-    return [(prompt, tasks.continuation(prompt, template.words[0])) for prompt in made]
+
+    async def score(passage: Passage) -> float:
+        text = kinds.question_text(episode.question)
+        prompt = template.prompt(question=text, passage=layout.render([passage]))
+        word = prompts.continuation(prompt, template.words[0])
+        (logprob,) = await episode.logprobs(prompt, [word])
+        return logprob
+
+    return await gather(*(score(passage) for passage in episode.passages(pool)))

@@ -19,18 +19,20 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional.mixtures import log_mixture
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
+from jaxrag.functional.on_host import on_host
+from jaxrag.steps import kinds, prompts
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Passage, Question
+from jaxrag.steps.episode import Candidates, Episode, Scored
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import Generation, InputError, Passage
+
+_log_mixture = on_host(log_mixture)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,67 +43,51 @@ class Config:
       candidates: the passages, each of which is read alone.
       temperature: divides the retrieval scores in lambda. It must suit the retriever: inner
         products in the hundreds leave all weight on one passage.
-      reader: prompts and decoding; ``answer_tokens`` is for open questions.
+      reader: prompts and decoding.
     """
 
     name = "replug"
+    needs = Needs(scores=True)
 
-    candidates: steps.Candidates = OnePath(n=10)
+    candidates: Candidates = OnePath(n=10)
     temperature: float = 1.0
-    reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
+    reader: Reader = Reader(prompts="r3", answer_tokens=100)
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise InputError(f"temperature is {self.temperature}; it must be above 0.")
 
-    @property
-    def needs(self) -> Needs:
-        """Log-probabilities, and the needs of the candidates."""
-        return needs_of(candidates=self.candidates) | Needs(scores=True) | self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Searches, reads every passage alone, and chooses by the mixture.
 
         Where nothing was found, the question alone is read.
         """
-        trace: steps.Trace = {"task": kinds.task_of(question)}
-        pool = await steps.find_candidates(question, tools, self, trace)
-        record_choice(trace, tools, pool, {"score": pool.scores}, pool.rows)
-        each_read = [[one] for one in tools.retriever.passages(pool.rows)] or [[]]
+        question, pseudo = episode.question, await episode.pseudo_for(self.candidates)
+        pool = await self.candidates(episode, question.text, pseudo)
+        pool = episode.selected(Scored({"score": pool.scores}, range(len(pool))), pool)
+        alone = [[passage] for passage in episode.passages(pool)] or [[]]
         if question_kinds.options(question):
             answers = question_kinds.option_texts(question)
-            each = await gather(
-                *(tasks.choice_logprobs(question, p, tools, self.reader) for p in each_read)
-            )
+            logprobs = await gather(*(episode.option_logprobs(passages) for passages in alone))
         else:
-            answers = await self._answers(question, each_read, tools)
-            each = await gather(*(self._logprobs(question, p, answers, tools) for p in each_read))
-        scores = jnp.asarray(pool.scores or (0.0,))
-        mixed = log_mixture(scores, jnp.asarray(each), temperature=self.temperature)
-        text = answers[int(jnp.argmax(mixed))]
-        trace["answer"] = {"text": text}
-        trace["ensemble"] = dict(zip(answers, np.asarray(mixed).tolist(), strict=True))
-        kinds.note_option(text, question, trace)
-        return Answer(question.id, text, trace)
+            replies = await gather(*(episode.read(passages) for passages in alone))
+            texts = dict.fromkeys(reply.text for reply in replies if reply.text)
+            answers = tuple(texts) or ("",)
+            logprobs = await gather(*(_logprobs(episode, p, answers) for p in alone))
+        scores = np.asarray(pool.scores or (0.0,), np.float32)
+        mixed = _log_mixture(scores, np.asarray(logprobs, np.float32), temperature=self.temperature)
+        episode.note(ensemble=dict(zip(answers, mixed.tolist(), strict=True)))
+        best = int(np.argmax(mixed))
+        text, logprob = answers[best], float(mixed[best])
+        generation = Generation(text, (), (logprob,), "stop", 0)
+        return episode.conclude(Reply(text, text, -logprob, generation), read=pool)
 
-    async def _answers(
-        self, question: Question, each_read: list[list[Passage]], tools: Tools
-    ) -> tuple[str, ...]:
-        """The different answers that the model writes from each passage alone, in their order."""
-        replies = await gather(
-            *(
-                steps.ask_from_passages(question, passages, tools.llm, self.reader, {})
-                for passages in each_read
-            )
-        )
-        return tuple(dict.fromkeys(reply.text for reply in replies if reply.text)) or ("",)
 
-    async def _logprobs(
-        self, question: Question, passages: list[Passage], answers: tuple[str, ...], tools: Tools
-    ) -> tuple[float, ...]:
-        """log p(y|q,d) of each answer y, summed over its tokens, without an end token."""
-        prompt = tasks.prompt(question, passages, tools.llm, self.reader, {})
-        parts = await gather(
-            *(tools.llm.logprob(prompt, tasks.continuation(prompt, answer)) for answer in answers)
-        )
-        return tuple(float(np.sum(part, dtype=np.float64)) for part in parts)
+async def _logprobs(
+    episode: Episode, passages: list[Passage], answers: tuple[str, ...]
+) -> tuple[float, ...]:
+    """log p(y|q,d) of each answer y, summed over its tokens, without an end token."""
+    limit, fields = episode.reader.answer_tokens, kinds.fields(episode.question)
+    prompt, _ = episode.prompt("context", passages=passages, limit=limit, **fields)
+    words = [prompts.continuation(prompt, answer) for answer in answers]
+    return await episode.logprobs(prompt, words)

@@ -15,11 +15,10 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.methods.errr import queries
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,36 +35,21 @@ class Config:
       search_question: whether the question is searched for, too. The paper does not.
       reader: prompts and decoding; ``passage_tokens`` are of C. Its prompts hold the data set's
         demonstrations, see `configs/errr.py`.
-      closed_tokens: most new tokens of a closed question's answer.
-      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "errr"
+    needs = Needs(search=True)
 
     optimizer: queries.Writer = queries.Prompted()
     search: Search = Search(m=5, merge="fusion", read=5)
     search_question: bool = False
-    reader: steps.Reader = steps.Reader(prompts="errr")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="errr")
 
-    def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
-
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of optimizer and answering."""
-        return Needs(search=True) | needs_of(optimizer=self.optimizer) | tasks.answering_needs(self)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Extracts, refines, retrieves, reads."""
-        trace: steps.Trace = {}
-        context = ""
-        if self.optimizer.context:
-            context = await queries.extract(question, tools, self.reader, trace)
-        texts = await self.optimizer(question, context, tools, self.reader, trace)
+        context = await queries.extract(episode) if self.optimizer.context else ""
+        texts = await self.optimizer(episode, context)
         pool = await queries.search_for(
-            question, texts, tools, self.search, trace, search_question=self.search_question
+            episode, texts, self.search, search_question=self.search_question
         )
-        reply = await queries.read(question, pool, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        return await queries.read(episode, pool)

@@ -12,9 +12,8 @@ import dataclasses
 
 from jaxrag.core.checks import check_share
 from jaxrag.methods.errr import queries
-from jaxrag.steps import asking as steps
-from jaxrag.steps.tools import Needs, Tools
-from jaxrag.types import Answer, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +33,13 @@ class Config:
     teacher: queries.Prompted = queries.Prompted()
     student: queries.StudentInput = queries.StudentInput()
     held_out: float = 0.1
-    reader: steps.Reader = steps.Reader(prompts="errr")
+    reader: Reader = Reader(prompts="errr")
 
     def __post_init__(self) -> None:
         check_share(held_out=self.held_out)
 
-    @property
-    def needs(self) -> Needs:
-        """Needs of the reader."""
-        return self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Extracts C if teacher or student are shown it, and has the teacher write queries."""
-        trace: steps.Trace = {}
-        context = ""
-        if self.teacher.context or self.student.context:
-            context = await queries.extract(question, tools, self.reader, trace)
-        await self.teacher(question, context, tools, self.reader, trace)
-        return Answer(question.id, "", trace)
+        shown = self.teacher.context or self.student.context
+        await self.teacher(episode, await queries.extract(episode) if shown else "")
+        return NO_ANSWER

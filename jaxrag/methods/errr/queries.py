@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
-from jaxrag.steps import asking as steps
-from jaxrag.steps import prompts, tasks
-from jaxrag.steps.asking import CandidatePool, Reader, Trace
-from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.tools import MethodPart, ModelHelper, Needs, Tools
+from jaxrag.steps.candidates import Search
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.reader import Reply
 from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Generation, InputError, Question
 
@@ -29,7 +27,7 @@ RRR = "rewrite a better search query:"
 """The instruction of RRR's T5 in its released code."""
 
 
-class Writer(MethodPart, Protocol):
+class Writer(Protocol):
     """Writes queries for a question."""
 
     @property
@@ -42,9 +40,7 @@ class Writer(MethodPart, Protocol):
         """Limit of the queries that are used."""
         ...
 
-    def __call__(
-        self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
-    ) -> Awaitable[tuple[str, ...]]:
+    def __call__(self, episode: Episode, context: str) -> Awaitable[tuple[str, ...]]:
         """The queries, at least one; ``context`` is C, or "" for a writer that is not shown it."""
         ...
 
@@ -59,8 +55,6 @@ class Prompted:
       most: most queries that are used, the first ones (the papers set no bound).
     """
 
-    needs = Needs()
-
     context: bool = True
     tokens: int = 128
     most: int = 5
@@ -68,22 +62,13 @@ class Prompted:
     def __post_init__(self) -> None:
         _check(self.tokens, self.most)
 
-    async def __call__(
-        self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
-    ) -> tuple[str, ...]:
+    async def __call__(self, episode: Episode, context: str) -> tuple[str, ...]:
         """Asks the reader."""
-        role, fields = "queries", {"question": steps.question_text(question)}
+        role, fields = "queries", dict[str, Any]()
         if self.context:
-            role, fields = "queries_from_context", {**fields, "context": context}
-        template = prompts.load(reader.prompts).role(role)
-        generation = await tools.llm.generate(
-            template.prompt(**fields),
-            max_new_tokens=self.tokens,
-            temperature=reader.temperature,
-            repetition_penalty=reader.repetition_penalty,
-            stop=template.stop,
-        )
-        return _parse(question, generation, self.most, trace)
+            role, fields = "queries_from_context", {"context": context}
+        reply = await episode.ask(role, limit=self.tokens, **fields)
+        return _parse(episode, reply.generation, self.most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,19 +115,13 @@ class Trained:
         """Whether the writer is shown C, the extracted knowledge."""
         return self.reads.context
 
-    @property
-    def needs(self) -> Needs:
-        """The trained model, as a helper."""
-        return Needs(helpers={"model": ModelHelper(self.model)})
-
-    async def __call__(
-        self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
-    ) -> tuple[str, ...]:
+    async def __call__(self, episode: Episode, context: str) -> tuple[str, ...]:
         """Asks the optimizer, greedily."""
-        optimizer = tools.helper(ModelHelper(self.model))
-        text = self.reads.text(question.text, context)
-        generation = await optimizer.generate(text, max_new_tokens=self.tokens)
-        return _parse(question, generation, self.most, trace)
+        text = self.reads.text(episode.question.text, context)
+        optimizer = episode.model(self.model)
+        return _parse(
+            episode, await optimizer.generate(text, max_new_tokens=self.tokens), self.most
+        )
 
 
 def _check(tokens: int, most: int) -> None:
@@ -150,16 +129,18 @@ def _check(tokens: int, most: int) -> None:
         raise InputError(f"tokens is {tokens} and most {most}: at least 1 token and 1 query.")
 
 
-def _parse(question: Question, generation: Generation, most: int, trace: Trace) -> tuple[str, ...]:
+def _parse(episode: Episode, generation: Generation, most: int) -> tuple[str, ...]:
     """The queries in a generation, or the question if there are none (``parsed`` is false)."""
-    found = parse_generation(question, generation, most)
-    trace["queries"] = {
-        "texts": list(found.texts),
-        "parsed": found.parsed,
-        "dropped": found.dropped,
-        "raw": generation.text,
-    }
-    return found.texts
+    queries = parse_generation(episode.question, generation, most)
+    episode.note(
+        queries={
+            "texts": list(queries.texts),
+            "parsed": queries.parsed,
+            "dropped": queries.dropped,
+            "raw": generation.text,
+        }
+    )
+    return queries.texts
 
 
 def parse_generation(question: Question, generation: Generation, most: int) -> ParsedQueries:
@@ -168,48 +149,37 @@ def parse_generation(question: Question, generation: Generation, most: int) -> P
     return parse_queries(generation.text, question.text, limit=most, truncated=cut)
 
 
-async def extract(question: Question, tools: Tools, reader: Reader, trace: Trace) -> str:
+async def extract(episode: Episode) -> str:
     """Parametric knowledge extraction, C = E(q | theta): the reader writes a pseudo-document.
 
     An empty one is replaced by the question; the trace shows it as empty.
     """
-    return await steps.write_pseudo_context(question, tools, reader, trace)
+    return await episode.pseudo_context()
 
 
 async def search_for(
-    question: Question,
-    texts: Sequence[str],
-    tools: Tools,
-    search: Search,
-    trace: Trace,
-    *,
-    search_question: bool,
-) -> CandidatePool:
+    episode: Episode, texts: Sequence[str], search: Search, *, search_question: bool
+) -> Pool:
     """Searches for several queries and merges their results.
 
     Args:
-      question: searched for first if ``search_question``, unless it is among the queries.
+      episode: of the question, which is searched for first if ``search_question``, unless it is
+        among the queries.
       texts: the queries, the most important one first.
-      tools: the index.
       search: passages of each query, how they are merged, and how many are read.
-      trace: gets the searches and the selected passages.
       search_question: whether the question is searched for, too.
     """
-    searched = unique_queries((question.text, *texts)) if search_question else tuple(texts)
-    rankings = await search.search_all(searched, tools)
-    record_searches(searched, rankings, tools, trace)
-    pool = search.merged(rankings)
-    steps.record_selected(pool.rows, tools, trace, pool.scores)
-    return pool
+    question = episode.question.text
+    return await search(
+        episode, unique_queries((question, *texts)) if search_question else tuple(texts)
+    )
 
 
-async def read(
-    question: Question, pool: CandidatePool, tools: Tools, config: tasks.Answering, trace: Trace
-) -> steps.Reply:
+async def read(episode: Episode, pool: Pool) -> Reply:
     """Answers the question from passages, or directly if none were found (as on the web).
 
     Equation 4 of ERRR: the reader gets R(f'(C, q)) and q, never C.
     """
-    if pool.rows:
-        return await tasks.answer_from_passages(question, pool.rows, tools, config, trace)
-    return await tasks.answer_directly(question, tools, config, trace)
+    if not pool:
+        return episode.conclude(await episode.direct(), read=pool)
+    return await episode.answer(pool)

@@ -23,6 +23,7 @@ from jaxrag.runs.job import Outcome, job_directory, locate_file
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
 from jaxrag.runs.student import HELD_OUT
 from jaxrag.steps.candidates import Merge, check_merge, merged
+from jaxrag.steps.episode import Pool
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
 
@@ -150,5 +151,5 @@ def _search(
         found += comparison.search(index, some, max(job.depths))
         advance(len(some))
     each = iter(found)
-    pools = [merged([next(each) for _ in some], job.merge) for some in texts]
+    pools = [merged([Pool(*next(each)) for _ in some], job.merge) for some in texts]
     return [Ranking(pool.rows, pool.scores) for pool in pools]

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.methods.errr import queries
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,38 +29,27 @@ class Config:
       search: passages of each query, how they are merged, how many are read.
       search_question: whether the question is searched for, too.
       reader: prompts and decoding.
-      closed_tokens: most new tokens of a closed question's answer.
-      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "rrr"
+    needs = Needs(search=True)
 
     rewriter: queries.Writer = queries.Prompted(context=False)
     search: Search = Search(m=5, merge="fusion", read=5)
     search_question: bool = False
-    reader: steps.Reader = steps.Reader(prompts="errr")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="errr")
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         if self.rewriter.context:
             raise InputError(
                 "rewriter.context is True, but RRR does not extract a context: set it to False, or "
                 "use the method errr."
             )
 
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of rewriter and answering."""
-        return Needs(search=True) | needs_of(rewriter=self.rewriter) | tasks.answering_needs(self)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Rewrites, retrieves, reads."""
-        trace: steps.Trace = {}
-        texts = await self.rewriter(question, "", tools, self.reader, trace)
+        texts = await self.rewriter(episode, "")
         pool = await queries.search_for(
-            question, texts, tools, self.search, trace, search_question=self.search_question
+            episode, texts, self.search, search_question=self.search_question
         )
-        reply = await queries.read(question, pool, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        return await queries.read(episode, pool)

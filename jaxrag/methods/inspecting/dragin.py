@@ -37,15 +37,19 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.functional import dragin
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops, prompts
+from jaxrag.functional.on_host import on_host
+from jaxrag.steps import loops
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
 from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Prompt, Question
+from jaxrag.steps.reader import Reader, Reply, program_size
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError, Prompt
 
 Fidelity = Literal["paper", "released"]
+
+_first_above = on_host(dragin.first_above)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +68,14 @@ class Config:
     """
 
     name = "dragin"
+    needs = Needs(inspection=True)
 
     theta: float = 1.4
     fidelity: Fidelity = "released"
     query_words: int = 35
-    candidates: steps.Candidates = OnePath(n=3)
-    select: steps.PassageSelector = Top(k=3)
-    reader: steps.Reader = steps.Reader(prompts="inspecting")
+    candidates: Candidates = OnePath(n=3)
+    select: PassageSelector = Top(k=3)
+    reader: Reader = Reader(prompts="inspecting")
     tokens: int = 100
     max_retrievals: int = 5
 
@@ -82,47 +87,67 @@ class Config:
         if not self.theta >= 0:
             raise InputError(f"theta is {self.theta}; scores are 0 or more.")
 
-    @property
-    def needs(self) -> Needs:
-        """Entropies and attentions, and the needs of the parts."""
-        found = needs_of(candidates=self.candidates, select=self.select, reader=self.reader)
-        return found | Needs(inspection=True)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Writes and retrieves until no word needs passages."""
-        kinds.task_of(question)  # refuses a question whose gold answer is not among its choices
-        trace: steps.Trace = {"generations": []}
-        said: list[steps.Reply] = []
-        rows: tuple[int, ...] | None = None
+        generations: list[dict[str, Any]] = []
+        said: list[Reply] = []
+        pool: Pool | None = None
         for left in range(self.max_retrievals, -1, -1):
-            record: dict[str, Any] = {"passages": len(rows or ())}
-            trace["generations"].append(record)
-            prompt, reply = await _write(question, said, rows, tools, self, record)
+            prompt, reply = await self._write(episode, said, pool)
+            record: dict[str, Any] = {"passages": len(pool or ()), **reply.record()}
+            generations.append(record)
             trigger = None
             if reply.text and left:
-                seen = await tools.inspection.look(prompt, reply.raw)
+                seen = await episode.inspection.look(prompt, reply.raw)
                 trigger = _find_trigger(
                     seen,
                     len(reply.raw),
                     self.theta,
                     record,
                     relative=self.fidelity == "released",
-                    informed=rows is not None,
+                    informed=pool is not None,
                 )
             if trigger is None:
                 said.append(reply)
                 break
             said.append(_cut(reply, trigger))
             words = _context(
-                seen, loops.with_choices(question), loops.so_far(said[:-1]).strip(), trigger
+                seen, loops.with_choices(episode.question), loops.so_far(said[:-1]).strip(), trigger
             )
             query = _query(seen, words, trigger, self.query_words)
-            path = f"generation {len(trace['generations'])}"
-            rows, ids = await loops.retrieve_by(query, path, question, tools, self, trace)
-            record |= {"query": query, "ids": ids}
-        reply = loops.conclude(question, said, self.reader, trace)
-        _record_gate(trace, self)
-        return Answer(question.id, reply.text, trace)
+            path = f"generation {len(generations)}"
+            part = episode.about(query or episode.question.text, path=path)
+            pool = await loops.retrieve(part, self.candidates, self.select)
+            record |= {"query": query, "ids": episode.ids(pool)}
+        episode.note(generations=generations)
+        self._decided(episode, generations)
+        return loops.answer_stated(episode, said)
+
+    async def _write(
+        self, episode: Episode, said: Sequence[Reply], pool: Pool | None
+    ) -> tuple[Prompt, Reply]:
+        """The prompt, and the rest of the answer as the model writes it now."""
+        role = "complete_direct" if pool is None else "complete"
+        shown: dict[str, Any] = {
+            "question": loops.with_choices(episode.question),
+            "so_far": loops.so_far(said),
+            "passages": pool,
+            "limit": self.tokens,
+        }
+        prompt, _ = episode.prompt(role, **shown)
+        return prompt, await episode.ask(role, **shown)
+
+    def _decided(self, episode: Episode, generations: Sequence[dict[str, Any]]) -> None:
+        """Records the decision over all generations."""
+        highest = [record["highest"] for record in generations if "highest" in record]
+        episode.decided(
+            "dragin",
+            any(record.get("ids") for record in generations),
+            highest=max(highest, default=None),
+            theta=self.theta,
+            retrieved=sum("query" in record for record in generations),
+            of=len(highest),
+        )
 
 
 class Trigger(NamedTuple):
@@ -141,30 +166,7 @@ class Trigger(NamedTuple):
     token: int
 
 
-async def _write(
-    question: Question,
-    said: Sequence[steps.Reply],
-    rows: Sequence[int] | None,
-    tools: Tools,
-    config: Config,
-    record: dict[str, Any],
-) -> tuple[Prompt, steps.Reply]:
-    """The prompt, and the rest of the answer as the model writes it now."""
-    reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
-    role = "complete_direct" if rows is None else "complete"
-    fields = {"question": loops.with_choices(question), "so_far": loops.so_far(said)}
-    if rows is not None:
-        passages = tools.retriever.passages(rows)
-        fields["passages"] = steps.show_passages(
-            question, passages, tools.llm, reader, record, role=role, **fields
-        )
-    prompt = prompts.load(reader.prompts).role(role).prompt(**fields)
-    reply = await steps.ask(role, question, tools.llm, reader, **fields)
-    record |= reply.record()
-    return prompt, reply
-
-
-def _cut(reply: steps.Reply, trigger: Trigger) -> steps.Reply:
+def _cut(reply: Reply, trigger: Trigger) -> Reply:
     """The reply before the trigger."""
     text, made = reply.raw[: trigger.word.start - trigger.start].strip(), reply.generation
     made = dataclasses.replace(
@@ -177,33 +179,13 @@ def _cut(reply: steps.Reply, trigger: Trigger) -> steps.Reply:
     return reply._replace(text=text, raw=text, generation=made)
 
 
-def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """Writes the decision over all generations, and the passages read, into the trace."""
-    highest = [one["highest"] for one in trace["generations"] if "highest" in one]
-    ids = [passage for one in trace["generations"] for passage in one.get("ids", ())]
-    trace["gate"] = {
-        "name": "dragin",
-        "retrieve": bool(ids),
-        "highest": max(highest, default=None),
-        "theta": config.theta,
-        "retrieved": sum("query" in one for one in trace["generations"]),
-        "of": len(highest),
-    }
-    if ids:
-        trace["selected"] = {"ids": list(dict.fromkeys(ids))}
-
-
-def _width(count: int) -> int:
-    """A power of two: few programs."""
-    return max(16, 1 << max(count - 1, 0).bit_length())
-
-
 def _padded(array: np.ndarray, *shape: int) -> np.ndarray:
-    found = np.zeros(shape, array.dtype)
-    found[tuple(map(slice, array.shape))] = array
-    return found
+    padded = np.zeros(shape, array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return padded
 
 
+@on_host
 @jax.jit
 def _scores(
     entropies: Float[Array, " t"],
@@ -247,7 +229,7 @@ def _find_trigger(
     content = np.array([at >= 0 and words[at].content for at in own])
     # a blank between sentences belongs to the first
     sentences = np.maximum.accumulate([words[at].sentence if at >= 0 else 0 for at in own])
-    width = _width(t)
+    width = program_size(t)
     scores, received = _scores(
         _padded(seen.entropies, width),
         _padded(seen.attention[:, len(seen.spans) - t :], width, width),
@@ -257,12 +239,9 @@ def _find_trigger(
         np.bool_(relative),
     )
     allowed = content & (sentences > 0) if informed else content
-    scored = np.where(allowed, np.asarray(scores)[:t], 0.0)
+    scored = np.where(allowed, scores[:t], 0.0)
     record["highest"] = float(scored.max())
-    first = dragin.first_above(
-        jnp.asarray(_padded(scored, width)), theta, where=jnp.asarray(_padded(allowed, width))
-    )
-    token = int(first)
+    token = int(_first_above(_padded(scored, width), theta, where=_padded(allowed, width)))
     if token < 0:
         return None
     word = words[own[token]]
@@ -277,15 +256,16 @@ def _find_trigger(
 
 def _context(seen: Inspection, question: str, so_far: str, trigger: Trigger) -> list[Word]:
     """The content words of the question and of the text before the trigger."""
-    end, found = trigger.start, list[Word]()
+    end, words = trigger.start, list[Word]()
     for part in (so_far, question):
         at = seen.text.rfind(part, 0, end) if part else -1
         if at >= 0:
-            found, end = [*words_of(seen.text, at, at + len(part)), *found], at
-    found += words_of(seen.text, trigger.start, trigger.word.start)
-    return [one for one in found if one.content]
+            words, end = [*words_of(seen.text, at, at + len(part)), *words], at
+    words += words_of(seen.text, trigger.start, trigger.word.start)
+    return [word for word in words if word.content]
 
 
+@on_host
 @jax.jit
 def _heaviest(
     attention: Float[Array, " t"],
@@ -304,11 +284,11 @@ def _query(seen: Inspection, words: Sequence[Word], trigger: Trigger, count: int
     same = distinct(words)
     own = words_of_tokens(seen, words)
     own = np.where(own >= 0, same[own], -1)
-    tokens, width = _width(len(own)), _width(len(words))
+    tokens, width = program_size(len(own)), program_size(len(words))
     numbers = np.full(tokens, -1, np.int32)
     numbers[: len(own)] = own
     where = np.zeros(width, np.bool_)
     where[: len(words)] = same == np.arange(len(words))  # the first of each
     attention = _padded(seen.attention[trigger.token], tokens)
-    kept = np.asarray(_heaviest(attention, numbers, where, np.int32(count)))
+    kept = _heaviest(attention, numbers, where, np.int32(count))
     return " ".join(word.bare for word, keep in zip(words, kept, strict=False) if keep)

@@ -29,25 +29,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
+from jaxrag.functional.on_host import on_host
 from jaxrag.models.decoder.inspection import StatePart
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops, prompts
-from jaxrag.steps.candidates import search
+from jaxrag.steps import loops
+from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.inspection_tool import words_of, words_of_tokens
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
-from jaxrag.types import Answer, InputError, Prompt, Question
+from jaxrag.types import InputError, Prompt
 
 _CUE = " So the answer is"
 
-_uncertainty = jax.jit(seakr.uncertainty)
+_uncertainty = on_host(jax.jit(seakr.uncertainty))
+_least_uncertain = on_host(seakr.least_uncertain)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Config:
     """
 
     name = "seakr"
+    needs = Needs(search=True, inspection=True)
 
     threshold: float = -6.0
     samples: int = 20
@@ -79,7 +81,7 @@ class Config:
     k: int = 3
     max_steps: int = 7
     max_passages: int = 5
-    reader: steps.Reader = steps.Reader(prompts="inspecting")
+    reader: Reader = Reader(prompts="inspecting")
     tokens: int = 100
 
     def __post_init__(self) -> None:
@@ -92,47 +94,33 @@ class Config:
                 "0, sure a probability, and layers count from 0, with -1 for the middle one."
             )
 
-    @property
-    def needs(self) -> Needs:
-        """An index and hidden states."""
-        return Needs(search=True, inspection=True) | self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Reasons step by step, then reads the answer from the steps and from the passages."""
-        kinds.task_of(question)  # refuses a question whose gold answer is not among its choices
-        trace: steps.Trace = {"steps": []}
-        notes = _Notes()
-        while len(notes.said) < self.max_steps and len(notes.rows) < self.max_passages:
-            if not await _step(question, notes, tools, self, trace):
+        notes = _Notes(episode, self)
+        while len(notes.said) < self.max_steps and len(notes.pool) < self.max_passages:
+            if not await notes.step():
                 break
             if stated_answer(notes.said[-1].reply.text) is not None:
                 break
-        chosen = await _read(question, notes, tools, self, trace)
-        _record_gate(trace, self)
-        if notes.rows:
-            steps.record_selected(notes.rows, tools, trace)
-        reply = loops.conclude(question, [chosen], self.reader, trace)
-        return Answer(question.id, reply.text, trace)
-
-
-@dataclasses.dataclass
-class _Notes:
-    """The state of a question: its steps, the passages kept, the queries used."""
-
-    said: list[Sampled] = dataclasses.field(default_factory=list)
-    rows: list[int] = dataclasses.field(default_factory=list)
-    queries: set[str] = dataclasses.field(default_factory=set)
-
-    @property
-    def so_far(self) -> str:
-        """The steps, a blank before each."""
-        return loops.so_far([one.reply for one in self.said])
+        chosen = await notes.read()
+        uncertain = [u for record in notes.steps if (u := record["uncertainty"]) is not None]
+        asked = sum(record["retrieve"] for record in notes.steps)
+        episode.note(steps=notes.steps)
+        episode.decided(
+            "seakr",
+            bool(asked),
+            highest=max(uncertain, default=None),
+            threshold=self.threshold,
+            retrieved=asked,
+            of=len(notes.steps),
+        )
+        return loops.answer_stated(episode, [chosen], read=notes.pool or None)
 
 
 class Sampled(NamedTuple):
     """The greedy text for a prompt, and its uncertainty by samples."""
 
-    reply: steps.Reply
+    reply: Reply
     prompt: Prompt
     uncertainty: float
 
@@ -142,187 +130,152 @@ class Sampled(NamedTuple):
         return {"text": self.reply.text, "uncertainty": self.uncertainty if finite else None}
 
 
-async def _step(
-    question: Question, notes: _Notes, tools: Tools, config: Config, trace: steps.Trace
-) -> bool:
-    """Adds a step, from new passages if it is uncertain; False if no new passage is found."""
-    said = await _say("continue", question, notes.so_far, notes.rows, tools, config)
-    retrieve = not said.reply.text or said.uncertainty > config.threshold
-    record: dict[str, Any] = {**said.record(), "retrieve": retrieve}
-    trace["steps"].append(record)
-    if retrieve:
-        query = await _query(question, said, notes, tools, config)
-        record["query"] = query
-        best = await _retrieve(question, query, notes, tools, config, trace)
-        if best is None:
-            return False
-        said = best
-    notes.said.append(said)
-    return True
+@dataclasses.dataclass
+class _Notes:
+    """The state of a question: its steps, the passages kept, the queries used."""
 
+    episode: Episode
+    config: Config
+    said: list[Sampled] = dataclasses.field(default_factory=list)
+    pool: Pool = Pool()
+    queries: set[str] = dataclasses.field(default_factory=set)
+    steps: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
-async def _say(
-    role: str,
-    question: Question,
-    so_far: str,
-    evidence: Sequence[int] | str,
-    tools: Tools,
-    config: Config,
-    *,
-    measured: bool = True,
-) -> Sampled:
-    """The greedy text of a role's prompt and, where ``measured``, its uncertainty.
+    @property
+    def so_far(self) -> str:
+        """The steps, a blank before each."""
+        return loops.so_far([sampled.reply for sampled in self.said])
 
-    ``evidence`` are rows of passages, or a rationale in their place.
-    """
-    role = role if evidence else f"{role}_direct"
-    reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
-    fields = {"question": loops.with_choices(question), "so_far": so_far}
-    if evidence:
-        shown = evidence if isinstance(evidence, str) else tools.retriever.passages(evidence)
-        fields["passages"] = steps.show_passages(
-            question, shown, tools.llm, reader, {}, role=role, **fields
+    async def step(self) -> bool:
+        """Adds a step, from new passages if it is uncertain; False if no new passage is found."""
+        sampled = await self._say("continue", self.so_far, self.pool)
+        retrieve = not sampled.reply.text or sampled.uncertainty > self.config.threshold
+        self.steps.append({**sampled.record(), "retrieve": retrieve})
+        if retrieve:
+            query = await self._query(sampled)
+            self.steps[-1]["query"] = query
+            best = await self._retrieve(query)
+            if best is None:
+                return False
+            sampled = best
+        self.said.append(sampled)
+        return True
+
+    async def _say(
+        self, role: str, so_far: str, evidence: Pool | str, *, measured: bool = True
+    ) -> Sampled:
+        """The greedy text of a role's prompt and, where ``measured``, its uncertainty.
+
+        ``evidence`` are passages, or a rationale in their place.
+        """
+        episode, tokens = self.episode, self.config.tokens
+        role = role if evidence else f"{role}_direct"
+        shown: dict[str, Any] = {
+            "question": loops.with_choices(episode.question),
+            "so_far": so_far,
+            "passages": evidence or None,
+            "limit": tokens,
+        }
+        prompt, _ = episode.prompt(role, **shown)
+        stop = episode.template(role).stop
+        draws = [
+            episode.model().generate(
+                prompt, max_new_tokens=tokens, temperature=1.0, stop=stop, seed=seed
+            )
+            for seed in range(1, self.config.samples + 1)
+        ]
+        reply, *drawn = await gather(episode.ask(role, **shown), *(draws if measured else ()))
+        if role.startswith("continue"):
+            reply = reply._replace(text=loops.with_full_stop(reply.text))
+        texts = [sample.text for sample in drawn if sample.text.strip()]
+        return Sampled(reply, prompt, await self._measure(prompt, texts))
+
+    async def _measure(self, prompt: Prompt, texts: Sequence[str]) -> float:
+        """The uncertainty of a prompt by its samples that are not blank; infinite without any."""
+        if not texts:
+            return math.inf
+        config, look = self.config, self.episode.inspection
+        layer = None if config.layer < 0 else config.layer
+        ends = await gather(
+            *(look.state(prompt, text, layer=layer, part=config.state) for text in texts)
         )
-    template = prompts.load(reader.prompts).role(role)
-    prompt = template.prompt(**fields)
-    draws = [
-        tools.llm.generate(
-            prompt, max_new_tokens=config.tokens, temperature=1.0, stop=template.stop, seed=seed
-        )
-        for seed in range(1, config.samples + 1)
-    ]
-    reply, *drawn = await gather(
-        steps.ask(role, question, tools.llm, reader, **fields), *(draws if measured else ())
-    )
-    if role.startswith("continue"):
-        reply = reply._replace(text=loops.with_full_stop(reply.text))
-    texts = [one.text for one in drawn if one.text.strip()]
-    return Sampled(reply, prompt, await _measure(prompt, texts, tools, config))
+        states = np.zeros((config.samples, len(ends[0].state)), np.float32)
+        states[: len(ends)] = [end.state for end in ends]
+        where = np.arange(config.samples) < len(ends)
+        return float(_uncertainty(states, where=where, alpha=np.float32(config.alpha)))
 
+    async def _query(self, sampled: Sampled) -> str:
+        """The step's confident words and those that occur in the question or the last step.
 
-async def _measure(prompt: Prompt, texts: Sequence[str], tools: Tools, config: Config) -> float:
-    """The uncertainty of a prompt by its samples that are not blank; infinite without any."""
-    if not texts:
-        return math.inf
-    layer = None if config.layer < 0 else config.layer
-    ends = await gather(
-        *(tools.inspection.state(prompt, text, layer=layer, part=config.state) for text in texts)
-    )
-    states = np.zeros((config.samples, len(ends[0].state)), np.float32)
-    states[: len(ends)] = [end.state for end in ends]
-    where = np.arange(config.samples) < len(ends)
-    return float(_uncertainty(states, where=where, alpha=np.float32(config.alpha)))
+        If there are none, the question's.
+        """
+        question = self.episode.question.text
+        plain = [word.bare for word in words_of(question) if word.content]
+        if not sampled.reply.text:
+            return " ".join(plain)
+        raw = sampled.reply.raw
+        seen = await self.episode.inspection.look(sampled.prompt, raw)
+        words, t = words_of(seen.text, len(seen.text) - len(raw)), len(seen.logprobs)
+        own = words_of_tokens(seen, words)[len(seen.spans) - t :]
+        before = question if not self.said else f"{question} {self.said[-1].reply.text}"
+        mentioned = {word_key(word) for word in before.split()}
+        least = [seen.logprobs[own == number].min(initial=0.0) for number in range(len(words))]
+        sure = [
+            word.bare
+            for word, logprob in zip(words, least, strict=True)
+            if word.content
+            and (math.exp(logprob) >= self.config.sure or word_key(word.text) in mentioned)
+        ]
+        return " ".join(sure or plain)
 
+    async def _retrieve(self, query: str) -> Sampled | None:
+        """The least uncertain of the steps from each new passage; None if no passage is new."""
+        if query in self.queries:
+            return None
+        self.queries.add(query)
+        pool = await self.episode.search(query, self.config.k, path=f"step {len(self.steps)}")
+        new = pool.at([i for i, row in enumerate(pool.rows) if row not in self.pool.rows])
+        if not new:
+            return None
+        grown = [self.pool.union(new.at([i])) for i in range(len(new))]
+        tried = await gather(*(self._say("continue", self.so_far, passages) for passages in grown))
+        where = np.array([bool(sampled.reply.text) for sampled in tried])
+        scores = np.array([sampled.uncertainty for sampled in tried], np.float32)
+        best = int(_least_uncertain(scores, where=where))
+        self.pool = grown[best]
+        ids = self.episode.ids(new)
+        records = [{"id": i, **sampled.record()} for i, sampled in zip(ids, tried, strict=True)]
+        self.steps[-1] |= {"tried": records, "kept": ids[best]}
+        return tried[best]
 
-async def _query(
-    question: Question, said: Sampled, notes: _Notes, tools: Tools, config: Config
-) -> str:
-    """The step's confident words and those that occur in the question or the last step.
+    async def read(self) -> Reply:
+        """The less uncertain of the answers read from the steps and from the passages."""
+        lines = (line for sampled in self.said for line in sentences(sampled.reply.text))
+        rationale = "\n".join(line for line in lines if stated_answer(line) is None)
+        readings = await gather(self._stated(rationale), self._stated(self.pool))
+        names = ("steps", "passages")
+        valid = [_valid(reading.reply.text) for reading in readings]
+        scores = [reading.uncertainty for reading in readings]
+        # as released: of two equally uncertain ones, that of the passages
+        order = [1, 0] if valid[0] == valid[1] else [valid.index(True)]
+        chosen = min(order, key=scores.__getitem__)
+        records = {name: reading.record() for name, reading in zip(names, readings, strict=True)}
+        self.episode.note(readings={**records, "chosen": names[chosen]})
+        return readings[chosen].reply
 
-    If there are none, the question's.
-    """
-    plain = [word.bare for word in words_of(question.text) if word.content]
-    if not said.reply.text:
-        return " ".join(plain)
-    raw = said.reply.raw
-    seen = await tools.inspection.look(said.prompt, raw)
-    words, t = words_of(seen.text, len(seen.text) - len(raw)), len(seen.logprobs)
-    own = words_of_tokens(seen, words)[len(seen.spans) - t :]
-    known = {word_key(word) for word in question.text.split()}
-    if notes.said:
-        known |= {word_key(word) for word in notes.said[-1].reply.text.split()}
-    least = [seen.logprobs[own == number].min(initial=0.0) for number in range(len(words))]
-    sure = [
-        word.bare
-        for word, logprob in zip(words, least, strict=True)
-        if word.content and (math.exp(logprob) >= config.sure or word_key(word.text) in known)
-    ]
-    return " ".join(sure or plain)
-
-
-async def _retrieve(
-    question: Question,
-    query: str,
-    notes: _Notes,
-    tools: Tools,
-    config: Config,
-    trace: steps.Trace,
-) -> Sampled | None:
-    """The least uncertain of the steps from each new passage; None if no passage is new."""
-    if query in notes.queries:
-        return None
-    notes.queries.add(query)
-    number = len(trace["steps"])
-    ranking = await search(f"step {number}", query, config.k, tools, trace)
-    rows = [row for row in ranking.ids if row not in notes.rows]
-    if not rows:
-        return None
-    tried = await gather(
-        *(
-            _say("continue", question, notes.so_far, [*notes.rows, row], tools, config)
-            for row in rows
-        )
-    )
-    where = np.array([bool(one.reply.text) for one in tried])
-    scores = np.array([one.uncertainty for one in tried], np.float32)
-    best = int(seakr.least_uncertain(jnp.asarray(scores), where=jnp.asarray(where)))
-    notes.rows.append(rows[best])
-    ids = [passage.id for passage in tools.retriever.passages(rows)]
-    shown = [{"id": i, **one.record()} for i, one in zip(ids, tried, strict=True)]
-    trace["steps"][-1] |= {"tried": shown, "kept": ids[best]}
-    return tried[best]
-
-
-async def _read(
-    question: Question, notes: _Notes, tools: Tools, config: Config, trace: steps.Trace
-) -> steps.Reply:
-    """The less uncertain of the answers read from the steps and from the passages."""
-    lines = (one for said in notes.said for one in sentences(said.reply.text))
-    rationale = "\n".join(line for line in lines if stated_answer(line) is None)
-    readings = await gather(
-        _stated(question, rationale, tools, config), _stated(question, notes.rows, tools, config)
-    )
-    names = ("steps", "passages")
-    valid = [_valid(one.reply.text) for one in readings]
-    scores = [one.uncertainty for one in readings]
-    # as released: of two equally uncertain ones, that of the passages
-    order = [1, 0] if valid[0] == valid[1] else [valid.index(True)]
-    chosen = min(order, key=scores.__getitem__)
-    trace["readings"] = {name: one.record() for name, one in zip(names, readings, strict=True)} | {
-        "chosen": names[chosen]
-    }
-    return readings[chosen].reply
-
-
-async def _stated(
-    question: Question, evidence: Sequence[int] | str, tools: Tools, config: Config
-) -> Sampled:
-    """A stated answer from passages, or from a rationale in their place."""
-    said = await _say("complete", question, "", evidence, tools, config)
-    if stated_answer(said.reply.text) is not None:
-        return said
-    so_far = f"{f' {said.reply.text}' if said.reply.text else ''}{_CUE}"
-    forced = await _say("complete", question, so_far, evidence, tools, config, measured=False)
-    text = f"{so_far} {forced.reply.text}".strip()
-    made = loops.joined(text, [said.reply.generation, forced.reply.generation])
-    return said._replace(reply=said.reply._replace(text=text, raw=text, generation=made))
+    async def _stated(self, evidence: Pool | str) -> Sampled:
+        """A stated answer from passages, or from a rationale in their place."""
+        sampled = await self._say("complete", "", evidence)
+        if stated_answer(sampled.reply.text) is not None:
+            return sampled
+        so_far = f"{f' {sampled.reply.text}' if sampled.reply.text else ''}{_CUE}"
+        forced = await self._say("complete", so_far, evidence, measured=False)
+        text = f"{so_far} {forced.reply.text}".strip()
+        made = loops.joined(text, [sampled.reply.generation, forced.reply.generation])
+        return sampled._replace(reply=sampled.reply._replace(text=text, raw=text, generation=made))
 
 
 def _valid(text: str) -> bool:
     """Whether a text states an answer other than unknown."""
     stated = stated_answer(text)
     return stated is not None and "unknown" not in stated.lower()
-
-
-def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """Writes the decision over all steps into the trace."""
-    found = [one["uncertainty"] for one in trace["steps"] if one["uncertainty"] is not None]
-    asked = sum(one["retrieve"] for one in trace["steps"])
-    trace["gate"] = {
-        "name": "seakr",
-        "retrieve": bool(asked),
-        "highest": max(found, default=None),
-        "threshold": config.threshold,
-        "retrieved": asked,
-        "of": len(trace["steps"]),
-    }

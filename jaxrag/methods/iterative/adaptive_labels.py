@@ -16,10 +16,10 @@ from typing import Literal, get_args
 from jaxrag.core.checks import check_choices, check_share
 from jaxrag.engines.scheduler import gather
 from jaxrag.methods.iterative.adaptive_rag import Strategies, Strategy
-from jaxrag.steps import asking as steps
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reply
 from jaxrag.text.answers import contains, exact_match
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import InputError
 
 Right = Literal["exact_match", "contains"]
 Bias = Literal["single", "multi", "drop"]
@@ -49,8 +49,8 @@ class Config(Strategies):
         check_choices(self, right=Right, bias=Bias)
         check_share(held_out=self.held_out)
 
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Answers by all three strategies.
+    async def answer(self, episode: Episode) -> Reply:
+        """Answers by all three strategies; the trace is that of the last, with all searches.
 
         ``trace["strategies"]`` has the answer of each and whether it is right. ``trace["label"]``
         has the simplest right one under "silver" (None if none is right), and the label for
@@ -59,28 +59,23 @@ class Config(Strategies):
         Raises:
           InputError: the question has no gold answer.
         """
+        question, names = episode.question, get_args(Strategy)
         if not question.answers:
             raise InputError(
                 f"Question {question.id} has no gold answer, so no strategy can be found right."
             )
-        names = get_args(Strategy)
-        traces: list[steps.Trace] = [{} for _ in names]
-        answers = await gather(
-            *(
-                self.answer_by(name, question, tools, trace)
-                for name, trace in zip(names, traces, strict=True)
-            )
-        )
-        right = [int(_RIGHT[self.right](one.text, question.answers)) for one in answers]
+        parts = [episode.apart() for _ in names]
+        replies = await gather(*map(self.answer_by, names, parts))
+        right = [int(_RIGHT[self.right](reply.text, question.answers)) for reply in replies]
         silver = next((name for name, ok in zip(names, right, strict=True) if ok), None)
         fallback = None if self.bias == "drop" else self.bias
-        trace: steps.Trace = {
-            **traces[-1],
-            "searches": [search for part in traces for search in part.get("searches", ())],
-            "strategies": {
-                name: {"text": one.text, "right": ok, "raw": part["answer"]["raw"]}
-                for name, one, ok, part in zip(names, answers, right, traces, strict=True)
+        searches = [search for part in parts for search in part.trace.get("searches", ())]
+        episode.trace.update({**parts[-1].trace, "searches": searches})
+        episode.note(
+            strategies={
+                name: {"text": reply.text, "right": ok, "raw": reply.raw}
+                for name, reply, ok in zip(names, replies, right, strict=True)
             },
-            "label": {"silver": silver, "strategy": silver or fallback},
-        }
-        return Answer(question.id, answers[-1].text, trace)
+            label={"silver": silver, "strategy": silver or fallback},
+        )
+        return replies[-1]

@@ -11,26 +11,23 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import Any, Literal, Protocol, get_args
 
 from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.scheduler import gather
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.iterative import ircot
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps import loops, prompts
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import Candidates, Episode, PassageSelector
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 Strategy = Literal["none", "single", "multi"]
 """How a question is answered: without retrieval, after one search, or by IRCoT's loop."""
 
-Complexity = Literal["trained", "none", "single", "multi"]
 Asked = Literal["logprob", "text"]
 _LABEL_TOKENS = 4  # enough for one letter in any tokenizer
 
@@ -40,101 +37,108 @@ class Strategies:
     """Settings of the three strategies.
 
     Attributes:
-      candidates, select: passages of the single search of "single".
+      candidates, select: passages of the single search of "single"; None for no search at all.
       loop, answer_from: settings of "multi", as in `ircot`.
       reader: prompts and decoding.
-      closed_tokens: most new tokens of a closed question's answer.
-      by: how a closed question is answered, see `kinds.By`.
     """
 
-    candidates: steps.Candidates = OnePath(n=4)
-    select: steps.PassageSelector = Top(k=4)
+    candidates: Candidates | None = OnePath(n=4)
+    select: PassageSelector = Top(k=4)
     loop: ircot.Interleaving = ircot.Interleaving()
     answer_from: ircot.AnswerFrom = "reasoning"
-    reader: steps.Reader = steps.Reader(prompts="iterative")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="iterative")
 
     def __post_init__(self) -> None:
         check_choices(self, answer_from=ircot.AnswerFrom)
-        kinds.check_closed(self.closed_tokens, self.by)
 
     @property
     def needs(self) -> Needs:
-        """An index, and the needs of all strategies."""
-        found = needs_of(candidates=self.candidates, select=self.select)
-        return Needs(search=True) | found | tasks.answering_needs(self)
+        """An index, unless nothing is searched for."""
+        return Needs(search=self.candidates is not None)
 
-    async def answer_by(
-        self, strategy: Strategy, question: Question, tools: Tools, trace: steps.Trace
-    ) -> Answer:
+    async def answer_by(self, strategy: Strategy, episode: Episode) -> Reply:
         """Answers by one of the three strategies."""
-        if strategy == "none":
-            reply = await tasks.answer_directly(question, tools, self, trace)
-        elif strategy == "single":
-            rows = await steps.retrieve(question, tools, self, trace)
-            reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
-        else:
-            reply = await ircot.reason_and_answer(question, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        if strategy == "none" or self.candidates is None:
+            return await episode.answer()
+        if strategy == "single":
+            pool = await loops.retrieve(episode, self.candidates, self.select)
+            return await episode.answer(pool)
+        return await ircot.reason_and_answer(episode, self.loop, self.answer_from)
+
+
+class Complexity(Protocol):
+    """Chooses the strategy of a question."""
+
+    async def __call__(self, episode: Episode) -> Strategy:
+        """The strategy."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Strategies):
-    """The three strategies, and how one is chosen for a question.
+class Classified:
+    """The strategy by a trained classifier; its prompt is role "complexity" of the reader's.
 
     Attributes:
-      complexity: "trained" asks the classifier; the others use one strategy for every question,
-        the paper's baselines.
-      classifier: the trained model, a T5 or a decoder. ``reader``'s role "complexity" is its
-        prompt, whose ``words`` are the labels of none, single and multi.
+      classifier: a T5 or a decoder.
       asked: "logprob" takes the most probable of its three labels (ties go to the simplest);
         "text" takes the label that it writes, or B if it writes none, which the trace marks.
     """
 
-    name = "adaptive_rag"
-
-    complexity: Complexity = "trained"
     classifier: ModelSettings = Seq2Seq()
     asked: Asked = "logprob"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, complexity=Complexity, asked=Asked)
-
-    @property
-    def helper(self) -> ModelHelper:
-        """The classifier as a helper."""
-        return ModelHelper(self.classifier, scores=self.asked == "logprob")
+        check_choices(self, asked=Asked)
 
     @property
     def needs(self) -> Needs:
-        """Needs of the possible strategies, and the classifier."""
-        found = super().needs if self.complexity != "none" else tasks.answering_needs(self)
-        if self.complexity == "trained":
-            found |= Needs(helpers={"classifier": self.helper})
-        return found
+        """Log-probabilities of labels, which the classifier must give."""
+        return Needs(scores=self.asked == "logprob")
 
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Classifies the question, then answers by that strategy."""
-        trace: steps.Trace = {}
-        if self.complexity == "trained":
-            strategy = await self._classify(question, tools, trace)
-        else:
-            strategy = self.complexity
-        trace["gate"] = {
-            "name": "adaptive_rag",
-            "retrieve": strategy != "none",
-            "strategy": strategy,
-        }
-        return await self.answer_by(strategy, question, tools, trace)
-
-    async def _classify(self, question: Question, tools: Tools, trace: steps.Trace) -> Strategy:
-        template = classifier_template(self.reader.prompts)
+    async def __call__(self, episode: Episode) -> Strategy:
+        """Asks the classifier; ``trace["complexity"]``."""
+        template = classifier_template(episode.reader.prompts)
         label = label_by_logprob if self.asked == "logprob" else label_by_text
-        number, record = await label(question, template, tools.helper(self.helper))
-        trace["complexity"] = {"label": template.words[number], **record}
+        number, record = await label(episode.question.text, template, episode, self.classifier)
+        episode.note(complexity={"label": template.words[number], **record})
         return get_args(Strategy)[number]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneStrategy:
+    """The same strategy for every question: the paper's baselines."""
+
+    strategy: Strategy = "single"
+
+    def __post_init__(self) -> None:
+        check_choices(self, strategy=Strategy)
+
+    async def __call__(self, episode: Episode) -> Strategy:
+        """The strategy."""
+        return self.strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Strategies):
+    """The three strategies, and how one is chosen for a question."""
+
+    name = "adaptive_rag"
+
+    complexity: Complexity = Classified()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.candidates is None and self.complexity != OneStrategy("none"):
+            raise InputError(
+                "candidates is None, so nothing is searched for: set complexity=OneStrategy with "
+                "strategy none, or give candidates."
+            )
+
+    async def answer(self, episode: Episode) -> Reply:
+        """Classifies the question, then answers by that strategy."""
+        strategy = await self.complexity(episode)
+        episode.decided("adaptive_rag", strategy != "none", strategy=strategy)
+        return await self.answer_by(strategy, episode)
 
 
 def classifier_template(name: str) -> prompts.Template:
@@ -155,24 +159,23 @@ def classifier_template(name: str) -> prompts.Template:
 
 
 async def label_by_logprob(
-    question: Question, template: prompts.Template, llm: LanguageModelTool
+    question: str, template: prompts.Template, episode: Episode, model: ModelSettings
 ) -> tuple[int, dict[str, Any]]:
     """Number of the most probable label, by the sum over its tokens.
 
     As in training (`complexity_pairs`), no blank precedes a label.
     """
-    prompt = template.prompt(question=question.text)
-    parts = await gather(*(llm.logprob(prompt, label) for label in template.words))
-    found = [float(np.sum(part, dtype=np.float64)) for part in parts]
-    return max(range(len(found)), key=found.__getitem__), {"logprobs": found}
+    prompt = template.prompt(question=question)
+    logprobs = await episode.logprobs(prompt, template.words, model=model)
+    return max(range(len(logprobs)), key=logprobs.__getitem__), {"logprobs": list(logprobs)}
 
 
 async def label_by_text(
-    question: Question, template: prompts.Template, llm: LanguageModelTool
+    question: str, template: prompts.Template, episode: Episode, model: ModelSettings
 ) -> tuple[int, dict[str, Any]]:
     """Number of the first label in the generated text; the middle one if it contains none."""
-    generation = await llm.generate(
-        template.prompt(question=question.text),
+    generation = await episode.model(model).generate(
+        template.prompt(question=question),
         max_new_tokens=_LABEL_TOKENS,
         stop=template.stop,
     )

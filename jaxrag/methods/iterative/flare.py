@@ -30,12 +30,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrag.core.checks import check_limits
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops
+from jaxrag.steps import loops
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import Candidates, Episode, PassageSelector
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import LanguageModelTool, Needs, Tools, needs_of
-from jaxrag.types import Answer, Generation, InputError, Question
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import Generation, InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,66 +80,69 @@ class Config:
     name = "flare"
 
     gate: LookAhead = LookAhead()
-    candidates: steps.Candidates = OnePath(n=2)
-    select: steps.PassageSelector = Top(k=2)
-    reader: steps.Reader = steps.Reader(prompts="baselines")
+    candidates: Candidates = OnePath(n=2)
+    select: PassageSelector = Top(k=2)
+    reader: Reader = Reader(prompts="baselines")
     sentence_tokens: int = 64
     max_sentences: int = 8
 
     def __post_init__(self) -> None:
         check_limits(sentence_tokens=self.sentence_tokens, max_sentences=self.max_sentences)
 
-    @property
-    def needs(self) -> Needs:
-        """Needs of gate, candidates, passage selector and reader."""
-        return needs_of(
-            gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
-        )
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Writes sentences until one states the answer."""
-        trace: steps.Trace = {"task": kinds.task_of(question), "sentences": []}
-        kept: list[steps.Reply] = []
+        kept: list[Reply] = []
+        records: list[dict[str, Any]] = []
         while len(kept) < self.max_sentences:
-            sentence = await self._next_sentence(question, kept, tools, trace)
+            sentence = await self._next_sentence(episode, kept, records)
             kept.append(sentence._replace(text=_complete(sentence)))
             if loops.is_last(sentence, self.reader):
                 break
-        _record_gate(trace, self)
-        reply = loops.conclude(question, kept, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+        decided = [record for record in records if record["least"] is not None]
+        retrieved = [record for record in decided if record["retrieve"]]
+        episode.decided(
+            "flare",
+            bool(retrieved),
+            least=min(record["least"] for record in decided),
+            theta=self.gate.theta,
+            retrieved=len(retrieved),
+            of=len(decided),
+        )
+        episode.note(sentences=records)
+        return loops.answer_stated(episode, kept)
 
     async def _next_sentence(
-        self, question: Question, kept: Sequence[steps.Reply], tools: Tools, trace: steps.Trace
-    ) -> steps.Reply:
+        self, episode: Episode, kept: Sequence[Reply], records: list[dict[str, Any]]
+    ) -> Reply:
         """The next sentence: the tentative one or, if that is uncertain, one from passages."""
-        reader = dataclasses.replace(self.reader, answer_tokens=self.sentence_tokens)
-        fields = {"question": loops.with_choices(question), "so_far": loops.so_far(kept)}
-        tentative = await steps.ask("continue_direct", question, tools.llm, reader, **fields)
+        limit = self.sentence_tokens
+        fields: dict[str, Any] = {
+            "question": loops.with_choices(episode.question),
+            "so_far": loops.so_far(kept),
+        }
+        tentative = await episode.ask("continue_direct", limit=limit, **fields)
         finished = bool(fields["so_far"]) and not tentative.text
         least = None if finished else least_probability(tentative)
         retrieve = least is not None and self.gate.retrieves(least)
-        record = {"tentative": tentative.record(), "least": least, "retrieve": retrieve}
-        trace["sentences"].append(record)
+        record: dict[str, Any] = {
+            "tentative": tentative.record(),
+            "least": least,
+            "retrieve": retrieve,
+        }
+        records.append(record)
         if not retrieve:
             return tentative
-        query, masked = masked_query(tentative, self.gate.beta, tools.llm)
-        path = f"sentence {len(trace['sentences'])}"
-        rows, ids = await loops.retrieve_by(query, path, question, tools, self, trace)
-        sentence = await steps.ask_from_passages(
-            question,
-            tools.retriever.passages(rows),
-            tools.llm,
-            reader,
-            record,
-            role="continue",
-            **fields,
-        )
-        record |= {"masked": masked, "ids": ids, "final": sentence.record()}
+        query, masked = masked_query(tentative, self.gate.beta, episode)
+        part = episode.about(query or episode.question.text, path=f"sentence {len(records)}")
+        pool = await loops.retrieve(part, self.candidates, self.select)
+        sentence = await episode.ask("continue", passages=pool, limit=limit, **fields)
+        if sentence.truncated:
+            record["truncated"] = sentence.truncated
+        record |= {"masked": masked, "ids": episode.ids(pool), "final": sentence.record()}
         return sentence
 
 
-def least_probability(reply: steps.Reply) -> float:
+def least_probability(reply: Reply) -> float:
     """The probability of the sentence's least probable token; 0 for an empty one."""
     own = _own_logprobs(reply.generation) if reply.text else ()
     return math.exp(min(own, default=-math.inf))
@@ -154,19 +158,19 @@ def _own_logprobs(generation: Generation) -> Sequence[float]:
     return logprobs if generation.finish_reason == "length" else logprobs[:-1] or logprobs
 
 
-def masked_query(reply: steps.Reply, beta: float, llm: LanguageModelTool) -> tuple[str, int | None]:
+def masked_query(reply: Reply, beta: float, episode: Episode) -> tuple[str, int | None]:
     """The sentence without its words less probable than ``beta``, and the number of these.
 
     The whole sentence, if no word remains, or if its words and tokens do not match (None).
     """
-    words = _words(reply, llm) if beta and reply.text else []
+    words = _words(reply, episode) if beta and reply.text else []
     if words is None:
         return reply.text, None
     sure = [word for word, probability in words if probability >= beta]
     return " ".join(sure) or reply.text, len(words) - len(sure)
 
 
-def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]] | None:
+def _words(reply: Reply, episode: Episode) -> list[tuple[str, float]] | None:
     """Each word with the probability of its least probable token; None if tokens do not match.
 
     A word's tokens are counted by those of the text up to its end. The sentence's own mark may be
@@ -174,10 +178,10 @@ def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]
     """
     raw, logprobs = reply.raw.rstrip(), _own_logprobs(reply.generation)
     spans = list(re.finditer(r"\S+", raw))
-    start = llm.room("\n", max_new_tokens=0)
+    start = episode.room("\n", limit=0)
 
     def tokens(text: str) -> int:
-        return start - llm.room(f"\n{text}", max_new_tokens=0)
+        return start - episode.room(f"\n{text}", limit=0)
 
     if abs(tokens(raw) - len(logprobs)) > 1:
         return None
@@ -188,24 +192,7 @@ def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]
     ]
 
 
-def _complete(reply: steps.Reply) -> str:
+def _complete(reply: Reply) -> str:
     """The sentence with its full stop, unless it was cut."""
     cut = reply.generation.finish_reason == "length"
     return reply.text if cut else loops.with_full_stop(reply.text)
-
-
-def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """Writes the decision over all sentences, and the passages that were read, into the trace."""
-    decided = [record for record in trace["sentences"] if record["least"] is not None]
-    retrieved: list[Any] = [record for record in decided if record["retrieve"]]
-    trace["gate"] = {
-        "name": "flare",
-        "retrieve": bool(retrieved),
-        "least": min(record["least"] for record in decided),
-        "theta": config.gate.theta,
-        "retrieved": len(retrieved),
-        "of": len(decided),
-    }
-    if retrieved:
-        ids = itertools.chain.from_iterable(record["ids"] for record in retrieved)
-        trace["selected"] = {"ids": list(dict.fromkeys(ids))}

@@ -15,17 +15,15 @@ Source: docs/methods.md, "IRCoT".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
 from jaxrag.core.checks import check_choices, check_limits
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops, tasks
-from jaxrag.steps.candidates import search
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.steps import loops
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
-from jaxrag.types import Answer, Question
 
 AnswerFrom = Literal["passages", "reasoning"]
 
@@ -59,123 +57,71 @@ class Config:
       loop: its limits.
       answer_from: text that the answer is read from.
       reader: prompts and decoding; roles "reason", and those that answer from passages.
-      closed_tokens: most new tokens of a closed question's answer, from "passages".
-      by: how a closed question is answered, from "passages"; see `kinds.By`.
     """
 
     name = "ircot"
+    needs = Needs(search=True)
 
     loop: Interleaving = Interleaving()
     answer_from: AnswerFrom = "passages"
-    reader: steps.Reader = steps.Reader(prompts="iterative")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="iterative")
 
     def __post_init__(self) -> None:
         check_choices(self, answer_from=AnswerFrom)
-        kinds.check_closed(self.closed_tokens, self.by)
 
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of answering."""
-        return Needs(search=True) | tasks.answering_needs(self)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Interleaves retrieval with reasoning, then answers."""
-        trace: steps.Trace = {}
-        reply = await reason_and_answer(question, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        return await reason_and_answer(episode, self.loop, self.answer_from)
 
 
-class Reasoning(tasks.Answering, Protocol):
-    """The settings that `reason_and_answer` reads."""
-
-    @property
-    def loop(self) -> Interleaving:
-        """Limits."""
-        ...
-
-    @property
-    def answer_from(self) -> AnswerFrom:
-        """Text that the answer is read from."""
-        ...
-
-
-async def reason_and_answer(
-    question: Question, tools: Tools, config: Reasoning, trace: steps.Trace
-) -> steps.Reply:
+async def reason_and_answer(episode: Episode, loop: Interleaving, answer_from: AnswerFrom) -> Reply:
     """Interleaves retrieval with reasoning, then answers from the passages or the reasoning."""
-    reasoned = await interleave(question, tools, config.loop, config.reader, trace)
-    if config.answer_from == "passages":
-        return await tasks.answer_from_passages(question, reasoned.rows, tools, config, trace)
-    return loops.conclude(question, reasoned.sentences, config.reader, trace)
+    pool, said = await interleave(episode, loop)
+    if answer_from == "passages":
+        return await episode.answer(pool)
+    return loops.answer_stated(episode, said, read=pool)
 
 
-class Reasoned(NamedTuple):
-    """Result of the loop.
-
-    Attributes:
-      rows: of the passages collected, first found first.
-      sentences: of the reasoning, as replies whose text is one sentence.
-    """
-
-    rows: tuple[int, ...]
-    sentences: tuple[steps.Reply, ...]
-
-
-async def interleave(
-    question: Question, tools: Tools, loop: Interleaving, reader: steps.Reader, trace: steps.Trace
-) -> Reasoned:
+async def interleave(episode: Episode, loop: Interleaving) -> tuple[Pool, list[Reply]]:
     """Searches by the question, writes a sentence, searches by it, and so on.
 
     ``trace["loop"]`` tells why it ended: a sentence states the answer ("stated"), is empty
     ("empty"), or was written before ("repeated": a greedy model would go on so); or ``max_steps``
-    sentences are written ("limit"). ``trace`` gets "searches" and "reasoning", too.
+    sentences are written ("limit"). ``trace["reasoning"]`` has every sentence written.
+
+    Returns:
+      The passages collected, first found first, and the sentences that count.
     """
-    rows = (await search("question", question.text, loop.k, tools, trace)).ids[: loop.max_passages]
-    said: list[steps.Reply] = []
-    end = "limit"
-    trace["reasoning"] = []
+    pool = await episode.search(episode.question.text, loop.k, path="question")
+    pool, end = pool.first(loop.max_passages), "limit"
+    said: list[Reply] = []
+    reasoning: list[dict[str, Any]] = []
     for number in range(1, loop.max_steps + 1):
-        sentence = await _next_sentence(question, rows, said, tools, loop, reader, trace)
+        sentence = await _next_sentence(episode, pool, said, loop.sentence_tokens)
+        reasoning.append({**sentence.record(), "passages": len(pool)})
         if not word_key(sentence.text):
             end = "empty"
             break
-        if word_key(sentence.text) in {word_key(one.text) for one in said}:
+        if word_key(sentence.text) in {word_key(before.text) for before in said}:
             end = "repeated"
             break
         said.append(sentence)
         if stated_answer(sentence.text) is not None:
             end = "stated"
             break
-        found = await search(f"sentence {number}", sentence.text, loop.k, tools, trace)
-        rows = tuple(dict.fromkeys((*rows, *found.ids)))[: loop.max_passages]
-    trace["loop"] = {"steps": len(trace["reasoning"]), "end": end}
-    steps.record_selected(rows, tools, trace)
-    return Reasoned(rows, tuple(said))
+        new = await episode.search(sentence.text, loop.k, path=f"sentence {number}")
+        pool = pool.union(new).first(loop.max_passages)
+    episode.note(reasoning=reasoning, loop={"steps": len(reasoning), "end": end})
+    return pool, said
 
 
-async def _next_sentence(
-    question: Question,
-    rows: Sequence[int],
-    said: Sequence[steps.Reply],
-    tools: Tools,
-    loop: Interleaving,
-    reader: steps.Reader,
-    trace: steps.Trace,
-) -> steps.Reply:
+async def _next_sentence(episode: Episode, pool: Pool, said: list[Reply], tokens: int) -> Reply:
     """The first sentence that the model generates from the passages and the reasoning so far."""
-    truncation: steps.Trace = {}
-    reply = await steps.ask_from_passages(
-        question,
-        tools.retriever.passages(rows),
-        tools.llm,
-        dataclasses.replace(reader, answer_tokens=loop.sentence_tokens),
-        truncation,
-        role="reason",
-        question=loops.with_choices(question),
-        so_far="".join(f" {one.text}" for one in said),
+    reply = await episode.ask(
+        "reason",
+        passages=pool,
+        limit=tokens,
+        question=loops.with_choices(episode.question),
+        so_far="".join(f" {sentence.text}" for sentence in said),
     )
-    reply = reply._replace(text=next(iter(sentences(reply.text)), ""))
-    trace["reasoning"].append({**truncation, **reply.record(), "passages": len(rows)})
-    return reply
+    return reply._replace(text=next(iter(sentences(reply.text)), ""))

@@ -37,12 +37,12 @@ from jaxrag.methods.iterative.actions import (
     lookup,
     read_action,
 )
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops, prompts, tasks
-from jaxrag.steps.candidates import search
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.steps import loops
+from jaxrag.steps.episode import Episode, Pool
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
 from jaxrag.text.sentences import sentences, word_key
-from jaxrag.types import Answer, Generation, InputError, Passage, Question
+from jaxrag.types import InputError, Passage
 
 OnLimit = Literal["empty", "answer"]
 Found = Literal["rank", "title"]
@@ -88,11 +88,10 @@ class Config:
         otherwise the model's context limits it.
       reader: prompts and decoding; roles "react" and "react_action", and for "answer" those of
         the question's kind.
-      closed_tokens: most new tokens of a closed question's answer, for "answer".
-      by: how a closed question is answered, for "answer"; see `kinds.By`.
     """
 
     name = "react"
+    needs = Needs(search=True)
 
     max_steps: int = 7
     step_tokens: int = 100
@@ -100,68 +99,55 @@ class Config:
     repeats: int = 2
     on_limit: OnLimit = "empty"
     characters: int = 12_000
-    reader: steps.Reader = steps.Reader(prompts="iterative")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="iterative")
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         limits = ("max_steps", "step_tokens", "repeats", "characters")
         check_limits(**{name: getattr(self, name) for name in limits})
         check_choices(self, on_limit=OnLimit)
 
-    @property
-    def needs(self) -> Needs:
-        """An index, and the needs of answering."""
-        return Needs(search=True) | tasks.answering_needs(self)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Takes steps until an action finishes."""
-        episode = _Episode(question, tools, self)
+        state = _State(episode, self)
         end, finish = "limit", None
-        while len(episode.history) < self.max_steps:
-            thought, action, raw = await episode.think()
+        while len(state.history) < self.max_steps:
+            thought, action, raw = await state.think()
             if action is not None and action.name == "finish":
                 end, finish = "finish", action.argument
-                episode.record(Step(thought, str(action), ""), raw)
+                state.add(Step(thought, str(action), ""), raw)
                 break
-            written = str(action) if action else first_line(episode.last.text)
-            observation = await episode.act(action, written)
-            episode.record(Step(thought, written, observation), raw)
-            if episode.counts["repeats"] >= self.repeats:
+            written = str(action) if action else first_line(state.last.text)
+            observation = await state.act(action, written)
+            state.add(Step(thought, written, observation), raw)
+            if state.counts["repeats"] >= self.repeats:
                 end = "repeated"
                 break
-        trace = episode.trace
-        trace["loop"] = {"steps": len(trace["steps"]), "end": end, **episode.counts}
-        if episode.shown:
-            steps.record_selected(tuple(episode.shown), tools, trace)
+        loop = {"steps": len(state.records), "end": end, **state.counts}
+        episode.note(steps=state.records, loop=loop)
         if finish is None and self.on_limit == "answer":
-            rows = tuple(episode.shown)
-            reply = (
-                await tasks.answer_from_passages(question, rows, tools, self, trace)
-                if rows
-                else await tasks.answer_directly(question, tools, self, trace)
-            )
-            return Answer(question.id, reply.text, trace)
-        return Answer(question.id, episode.conclude(finish), trace)
+            return await episode.answer(state.shown or None)
+        if finish is None:
+            return episode.finish("", junk=True, read=state.shown or None)
+        last = state.last.generation
+        return episode.finish(finish, raw=last.text, generation=last, read=state.shown or None)
 
 
 @dataclasses.dataclass
-class _Episode:
-    """State of a question, and the transitions of a step."""
+class _State:
+    """History of an episode's steps, and the transitions of a step."""
 
-    question: Question
-    tools: Tools
+    episode: Episode
     config: Config
-    trace: steps.Trace = dataclasses.field(default_factory=lambda: {"steps": []})
     history: list[Step] = dataclasses.field(default_factory=list)
+    records: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     page: Page = Page()
+    searches: int = 0
     done: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
-    shown: dict[int, None] = dataclasses.field(default_factory=dict)
+    shown: Pool = Pool()
     counts: dict[str, int] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("repaired", "invalid", "repeats", "dropped"), 0)
     )
-    last: steps.Reply = dataclasses.field(init=False)
+    last: Reply = dataclasses.field(init=False)
 
     @property
     def number(self) -> int:
@@ -179,18 +165,15 @@ class _Episode:
             raw, action = [*raw, self.last.raw], read_action(self.last.text)[1]
         return thought, action, raw
 
-    async def _ask(self, role: str, **fields: str) -> None:
+    async def _ask(self, role: str, **fields: Any) -> None:
         """Generates from as much of the history as fits into the model's context."""
-        tokens = self.config.step_tokens
-        reader = dataclasses.replace(self.config.reader, answer_tokens=tokens)
-        template = prompts.load(reader.prompts).role(role)
-        fields |= {"question": loops.with_choices(self.question), "step": str(self.number)}
-        llm = self.tools.llm
+        episode, tokens = self.episode, self.config.step_tokens
+        fields |= {"question": loops.with_choices(episode.question), "step": str(self.number)}
 
         def fits(history: str) -> bool:
+            prompt, _ = episode.prompt(role, **fields, scratchpad=history)
             try:
-                prompt = template.prompt(**fields, scratchpad=history)
-                return llm.room(prompt, max_new_tokens=tokens) >= 0
+                return episode.room(prompt, limit=tokens) >= 0
             except InputError:  # the model does not give its tokenizer
                 return len(history) <= self.config.characters
 
@@ -199,14 +182,14 @@ class _Episode:
             ((count, text) for count, text in texts if fits(text)), (2 * len(self.history), "")
         )
         self.counts["dropped"] = max(self.counts["dropped"], dropped)
-        self.last = await steps.ask(role, self.question, llm, reader, **fields, scratchpad=history)
+        self.last = await episode.ask(role, limit=tokens, **fields, scratchpad=history)
 
     async def act(self, action: Action | None, written: str) -> str:
         """The observation after an action, or after a text without one."""
         name, argument = action or ("invalid", written)
         key = (name, word_key(argument))
         if name == "lookup":
-            key = (f"lookup after {len(self.trace.get('searches', ()))} searches", key[1])
+            key = (f"lookup after {self.searches} searches", key[1])
             sentence, self.page = lookup(self.page, argument)
             if sentence is not None:
                 return sentence
@@ -223,39 +206,27 @@ class _Episode:
 
     async def _search(self, entity: str) -> str:
         """The first sentences of the passages found, which become the page of later lookups."""
-        pages, retriever = self.config.pages, self.tools.retriever
-        ranking = await search(f"step {self.number}", entity, pages.n, self.tools, self.trace)
-        passages = retriever.passages(ranking.ids)
-        found = [
-            (row, passage)
-            for row, passage in zip(ranking.ids, passages, strict=True)
+        pages, self.searches = self.config.pages, self.searches + 1
+        pool = await self.episode.search(entity, pages.n, path=f"step {self.number}")
+        passages = self.episode.passages(pool)
+        positions = [
+            number
+            for number, passage in enumerate(passages)
             if pages.by == "rank" or word_key(passage.title) == word_key(entity)
         ][: pages.show]
-        if not found:
+        if not positions:
             titles = dict.fromkeys(passage.title for passage in passages if passage.title)
             similar = f" Similar: {', '.join(titles)}." if titles else ""
             return f"Could not find {entity}.{similar}"
-        self.shown.update(dict.fromkeys(row for row, _ in found))
-        self.page = Page(tuple(one for _, passage in found for one in sentences(passage.text)))
-        return " ".join(_beginning(passage, pages.sentences) for _, passage in found)
+        shown = [passages[number] for number in positions]
+        self.shown = self.shown.union(pool.at(positions))
+        self.page = Page(tuple(line for passage in shown for line in sentences(passage.text)))
+        return " ".join(_beginning(passage, pages.sentences) for passage in shown)
 
-    def record(self, step: Step, raw: list[str]) -> None:
-        """Adds a step to the history and the trace."""
+    def add(self, step: Step, raw: list[str]) -> None:
+        """Adds a step to the history and to the records of the trace."""
         self.history.append(step)
-        self.trace["steps"].append({**step._asdict(), "raw": raw})
-
-    def conclude(self, finish: str | None) -> str:
-        """The answer of the action that finished; empty if there was none."""
-        template = prompts.load(self.config.reader.prompts).role(kinds.prompt_role(self.question))
-        text = kinds.read(finish or "", self.question, template)
-        empty = Generation("", (), (), "length", 0)
-        made = empty if finish is None else self.last.generation
-        u = steps.mean_nll(made, self.config.reader)
-        record: dict[str, Any] = steps.Reply(text, made.text, u, made).record()
-        self.trace["task"] = kinds.task_of(self.question)
-        self.trace["answer"] = {**record, "junk": finish is None}
-        kinds.note_option(text, self.question, self.trace)
-        return text
+        self.records.append({**step._asdict(), "raw": raw})
 
 
 def _beginning(passage: Passage, count: int) -> str:

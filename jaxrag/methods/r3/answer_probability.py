@@ -13,13 +13,12 @@ import dataclasses
 
 from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
-from jaxrag.methods.r3.environment import Environment, gold_logprob
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
+from jaxrag.methods.r3.environment import answer_logprobs, gold_logprob
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.episode import Candidates, Episode, Scored
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,44 +29,31 @@ class Config:
       candidates: the pool.
       k: passages that are read.
       reader: prompts and decoding.
-      closed_tokens: most new tokens of the answer to a closed question.
-      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "answer_probability"
+    needs = Needs(scores=True)
 
-    candidates: steps.Candidates = OnePath(n=100)
+    candidates: Candidates = OnePath(n=100)
     k: int = 1
-    reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
-    closed_tokens: int = 20
-    by: kinds.By = "text"
+    reader: Reader = Reader(prompts="r3", answer_tokens=100, closed_tokens=20)
 
     def __post_init__(self) -> None:
-        kinds.check_closed(self.closed_tokens, self.by)
         check_limits(k=self.k)
 
-    @property
-    def needs(self) -> Needs:
-        """Log-probabilities, and the needs of candidates and answering."""
-        found = needs_of(candidates=self.candidates) | tasks.answering_needs(self)
-        return found | Needs(scores=True)
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Searches, scores each passage by the gold answer's probability, then reads.
 
         Raises:
           InputError: the question has no gold answer.
         """
+        question = episode.question
         if not question.answers:
             raise InputError(f"Question {question.id} has no gold answer to score passages by.")
-        trace: steps.Trace = {}
-        pool = await steps.find_candidates(question, tools, self, trace)
-        environment = Environment(tools, self.reader, self.closed_tokens)
-        passages = tools.retriever.passages(pool.rows)
-        each = await gather(*(environment.logprobs(question, passage) for passage in passages))
+        pseudo = await episode.pseudo_for(self.candidates)
+        pool = await self.candidates(episode, question.text, pseudo)
+        each = await gather(*(answer_logprobs(episode, p) for p in episode.passages(pool)))
         scores = [gold_logprob(question, logprobs) for logprobs in each]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])
-        rows = tuple(pool.rows[place] for place in order[: self.k])
-        record_choice(trace, tools, pool, {"s1": pool.scores, "score": scores}, rows)
-        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
-        return Answer(question.id, reply.text, trace)
+        columns = {"s1": pool.scores, "score": scores}
+        return await episode.answer(episode.selected(Scored(columns, order[: self.k]), pool))

@@ -17,8 +17,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxrag.core.durable_files import atomic_write
 from jaxrag.core.progress import progress
 from jaxrag.core.store import Store
@@ -28,10 +26,37 @@ from jaxrag.methods.r3 import labels as r3_labels
 from jaxrag.methods.r3.labels import POSITIVE, LabelledPool, Rules, make_pool
 from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts, tasks
-from jaxrag.steps.tools import Needs, Tools, needs_of
-from jaxrag.types import Answer, InputError, Passage, Question
+from jaxrag.steps import kinds, prompts
+from jaxrag.steps.episode import Candidates, Episode
+from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
+from jaxrag.steps.tools import Needs, Tools
+from jaxrag.types import InputError, Passage, Question
+
+
+async def passes(episode: Episode, passage: Passage) -> bool:
+    """Whether the answer y that is written from the passage contains a gold answer: S(y) = 1."""
+    question, layout = episode.question, prompts.load(episode.reader.prompts)
+    role, fields = kinds.shown_by(question, layout, directly=False)
+    limit = 0
+    if question_kinds.role_of(question) != "context":
+        limit = kinds.answer_limit(question, episode.reader.closed_tokens)
+    reply = await episode.ask(role, passages=[passage], limit=limit, **fields)
+    return kinds.is_right(reply.text, question, layout.role(role))
+
+
+async def answer_logprobs(episode: Episode, passage: Passage) -> tuple[float, ...]:
+    """log P(y|q,d) of each possible answer y.
+
+    The answers of an open question are its gold answers, each with the sum over its tokens, without
+    length normalisation; the answers to a closed one are its options, by first token.
+    """
+    question = episode.question
+    if question_kinds.options(question):
+        return await episode.option_logprobs([passage])
+    limit, fields = episode.reader.answer_tokens, kinds.fields(question)
+    prompt, _ = episode.prompt("context", passages=[passage], limit=limit, **fields)
+    answers = [prompts.continuation(prompt, answer) for answer in question.answers]
+    return await episode.logprobs(prompt, answers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,42 +66,20 @@ class Environment:
     Attributes:
       tools: only ``tools.llm``, the model, is used.
       reader: prompts and lengths; it reads one passage at a time.
-      closed_tokens: most new tokens of a closed question's answer.
       live: most questions in progress at once.
     """
 
     tools: Tools
-    reader: steps.Reader
-    closed_tokens: int = 20
+    reader: Reader
     live: int = 4096
 
     async def passes(self, question: Question, passage: Passage) -> bool:
-        """Whether the answer y that it writes from the passage contains a gold answer: S(y) = 1."""
-        role, reader = question_kinds.role_of(question), self.reader
-        if role != "context":
-            limit = kinds.answer_limit(question, self.closed_tokens)
-            reader = dataclasses.replace(reader, answer_tokens=limit)
-        reply = await steps.ask_from_passages(
-            question, [passage], self.tools.llm, reader, {}, role=role, **kinds.fields(question)
-        )
-        return kinds.is_right(reply.text, question, prompts.load(reader.prompts).role(role))
+        """Whether the answer from the passage contains a gold answer, see `passes`."""
+        return await passes(Episode(question, self.tools, self.reader), passage)
 
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
-        """log P(y|q,d) of each possible answer y.
-
-        The answers of an open question are its gold answers, each with the sum over its tokens,
-        without length normalisation; the answers to a closed one are its options, by first token.
-        """
-        if question_kinds.options(question):
-            return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
-        prompt = tasks.prompt(question, [passage], self.tools.llm, self.reader, {})
-        parts = await gather(
-            *(
-                self.tools.llm.logprob(prompt, tasks.continuation(prompt, answer))
-                for answer in question.answers
-            )
-        )
-        return tuple(float(np.sum(part, dtype=np.float64)) for part in parts)
+        """log P(y|q,d) of each possible answer y, see `answer_logprobs`."""
+        return await answer_logprobs(Episode(question, self.tools, self.reader), passage)
 
     def run(
         self,
@@ -103,29 +106,23 @@ class Pooling:
 
     Attributes:
       candidates: the passages of the pool.
-      reader, closed_tokens: of `Environment`.
+      reader: of `Environment`.
     """
 
     name = "r3_pools"
+    needs = Needs(scores=True)
 
-    candidates: steps.Candidates
-    reader: steps.Reader
-    closed_tokens: int
+    candidates: Candidates
+    reader: Reader
 
-    @property
-    def needs(self) -> Needs:
-        """Log-probabilities, and the needs of the candidates."""
-        return needs_of(candidates=self.candidates) | Needs(scores=True) | self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
+    async def answer(self, episode: Episode) -> Reply:
         """Scores the possible answers given each passage, and answers an open question from it."""
-        pool = await steps.find_candidates(question, tools, self, {})
-        environment = Environment(tools, self.reader, self.closed_tokens)
-        for passage in tools.retriever.passages(pool.rows):
-            await environment.logprobs(question, passage)
-            if not question_kinds.options(question):
-                await environment.passes(question, passage)
-        return Answer(question.id, "", {})
+        query, pseudo = episode.question.text, await episode.pseudo_for(self.candidates)
+        for passage in episode.passages(await self.candidates(episode, query, pseudo)):
+            await answer_logprobs(episode, passage)
+            if not question_kinds.options(episode.question):
+                await passes(episode, passage)
+        return NO_ANSWER
 
 
 class PooledQuestion(NamedTuple):

@@ -51,6 +51,7 @@ from jaxrag.runs.loading import (
 from jaxrag.runs.run import Repeated, Run, store_path
 from jaxrag.runs.shares import share_directory
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
@@ -379,7 +380,7 @@ class TrainR3:
         test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
         model = load_model(self.model, cache)
         llm = LanguageModelTool(model)
-        environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
+        environment = Environment(Tools(llm=llm), self.method.reader)
         encoder = self.start.encoder() if isinstance(self.start, Dpr) else index.encoder
         record = {"training": describe_job(self), "encoder": encoder.identity}
         record["language_model"] = model.identity
@@ -418,7 +419,7 @@ class TrainR3:
         What the on-policy phase scores depends on the training: at most ``start.m`` passages of a
         question that it has not seen, at each step.
         """
-        pools = Pooling(OnePath(n=self.depth), self.method.reader, self.method.closed_tokens)
+        pools = Pooling(OnePath(n=self.depth), self.method.reader)
         times = 1 + self.training.evaluations
         return (
             Repeated(self._answering(pools, self.data, self.limit), 1),
@@ -492,7 +493,7 @@ class TrainR3:
             tools = Tools(llm=llm, retriever=RetrieverTool(searched(encoder, step)))
 
             def task(question: Question) -> Any:
-                return lambda: self.method.answer(question, tools)
+                return lambda: answer_question(self.method, question, tools)
 
             def ask(some: Sequence[Question]) -> list[tuple[float, str]]:
                 tasks = ((question.id, task(question)) for question in some)

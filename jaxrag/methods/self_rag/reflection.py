@@ -16,9 +16,8 @@ from jaxtyping import Float
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional.self_rag import Critique
 from jaxrag.steps import prompts
+from jaxrag.steps.episode import Episode
 from jaxrag.steps.loops import with_full_stop
-from jaxrag.steps.tasks import continuation
-from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Prompt
 
 AGAIN = "[Continue to Use Evidence]"
@@ -41,13 +40,13 @@ class JudgedGeneration(NamedTuple):
     text: str
 
 
-def check_vocabulary(llm: LanguageModelTool) -> None:
+def check_vocabulary(episode: Episode) -> None:
     """Refuses a model whose vocabulary lacks the reflection tokens.
 
     Raises:
       InputError: a reflection token is several tokens, or the model does not give its tokenizer.
     """
-    count = llm.room("\n", max_new_tokens=0) - llm.room("\n" + "".join(TOKENS), max_new_tokens=0)
+    count = episode.room("\n", limit=0) - episode.room("\n" + "".join(TOKENS), limit=0)
     if count > len(TOKENS):
         raise InputError(
             f"The {len(TOKENS)} reflection tokens, such as {RETRIEVAL[0]}, are {count} tokens of "
@@ -56,14 +55,13 @@ def check_vocabulary(llm: LanguageModelTool) -> None:
         )
 
 
-async def logprobs(prompt: Prompt, words: Sequence[str], llm: LanguageModelTool) -> Logprobs:
+async def logprobs(prompt: Prompt, words: Sequence[str], episode: Episode) -> Logprobs:
     """Natural-log probability of each text after a prompt, summed over its tokens, float32 [a]."""
-    parts = await gather(*(llm.logprob(prompt, word) for word in words))
-    return np.array([np.sum(part, dtype=np.float64) for part in parts], np.float32)
+    return np.array(await episode.logprobs(prompt, words), np.float32)
 
 
 async def write(
-    asked: str, passage: str | None, llm: LanguageModelTool, *, sentence: bool, **decoding: Any
+    asked: str, passage: str | None, episode: Episode, *, sentence: bool, **decoding: Any
 ) -> JudgedGeneration:
     """A checkpoint's next segment, from a passage or from none, with its judgements.
 
@@ -72,65 +70,62 @@ async def write(
     Args:
       asked: the prompt so far: the instruction and the segments.
       passage: as the prompt shows it.
-      llm: the checkpoint.
+      episode: whose model is the checkpoint.
       sentence: whether segments are sentences, whose full stop a stop string removes.
       decoding: options of `LanguageModelTool.generate`.
     """
     relevance, judged = None, RETRIEVAL[1]
     if passage is not None:
         asked = asked + RETRIEVAL[0] + passage
-        relevance = await logprobs(asked, RELEVANCE, llm)
+        relevance = await logprobs(asked, RELEVANCE, episode)
         judged = _likeliest(relevance, RELEVANCE)
-    generation = await llm.generate(asked + judged, **decoding)
+    generation = await episode.model().generate(asked + judged, **decoding)
     said = judged + (whole(generation.text, generation) if sentence else generation.text)
     if relevance is None:
-        utility = await logprobs(asked + said, UTILITY, llm)
+        utility = await logprobs(asked + said, UTILITY, episode)
         return JudgedGeneration(generation, Critique(_NO_PASSAGE[:2], _NO_PASSAGE, utility), said)
-    support = await logprobs(asked + said, SUPPORT, llm)
+    support = await logprobs(asked + said, SUPPORT, episode)
     said += _likeliest(support, SUPPORT)
-    utility = await logprobs(asked + said, UTILITY, llm)
+    utility = await logprobs(asked + said, UTILITY, episode)
     return JudgedGeneration(generation, Critique(relevance, support, utility), said)
 
 
-def _likeliest(found: Logprobs, tokens: Sequence[str]) -> str:
-    return tokens[int(np.argmax(found))]
+def _likeliest(logprobs: Logprobs, tokens: Sequence[str]) -> str:
+    return tokens[int(np.argmax(logprobs))]
 
 
 async def judge(
-    name: str, llm: LanguageModelTool, *, question: str, answer: str, said: str, passage: str | None
+    episode: Episode, *, question: str, answer: str, said: str, passage: str | None
 ) -> Critique:
     """A segment's judgements by prompts.
 
     Args:
-      name: the set of prompts.
-      llm: any model.
+      episode: with any model, and the prompts.
       question: as the prompt shows it.
       answer: all segments, whose utility is judged.
       said: the last segment, whose support by the passage is judged.
       passage: as the prompt shows it, or None.
     """
-    utility = by_words(name, "utility", 5, llm, question=question, answer=answer)
+    utility = by_words(episode, "utility", 5, question=question, answer=answer)
     if passage is None:
         return Critique(_NO_PASSAGE[:2], _NO_PASSAGE, await utility)
     told = {"question": question, "passage": passage}
     return Critique(
         *await gather(
-            by_words(name, "relevance", 2, llm, **told),
-            by_words(name, "support", 3, llm, **told, answer=said),
+            by_words(episode, "relevance", 2, **told),
+            by_words(episode, "support", 3, **told, answer=said),
             utility,
         )
     )
 
 
-async def by_words(
-    name: str, role: str, count: int, llm: LanguageModelTool, **fields: str
-) -> Logprobs:
+async def by_words(episode: Episode, role: str, count: int, **fields: str) -> Logprobs:
     """Log-probability of each of the ``count`` words of a judgement's prompt, [a].
 
     Raises:
       InputError: the prompt has another number of words.
     """
-    layout = prompts.load(name)
+    layout = prompts.load(episode.reader.prompts)
     template = layout.role(role)
     if len(template.words) != count:
         raise InputError(
@@ -138,7 +133,8 @@ async def by_words(
             "for yes, relevant or fully supported first, grades of utility from the least."
         )
     asked = template.prompt(**fields)
-    return await logprobs(asked, [continuation(asked, word) for word in template.words], llm)
+    words = [prompts.continuation(asked, word) for word in template.words]
+    return await logprobs(asked, words, episode)
 
 
 def whole(text: str, generation: Generation) -> str:

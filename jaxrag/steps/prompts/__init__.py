@@ -151,6 +151,12 @@ class PromptSet:
         return shown
 
 
+def continuation(prompt: Prompt, text: str) -> str:
+    """A text as it follows a prompt: with a leading blank if it continues a line of plain text."""
+    within = isinstance(prompt, str) and not prompt[-1:].isspace()
+    return f" {text}" if within else text
+
+
 @once
 def load(name: str) -> PromptSet:
     """Reads a set by the name of a file beside this module ("dtr") or by path ("mine.toml").

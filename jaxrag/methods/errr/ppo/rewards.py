@@ -18,7 +18,7 @@ from jaxrag.evaluation.metrics import accuracy, passage_has, telling_answers
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
-from jaxrag.steps.asking import Trace
+from jaxrag.steps.episode import Episode
 from jaxrag.steps.tools import Tools
 from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.step import check
@@ -154,25 +154,19 @@ class Rewards:
         self, question: Question, found: ParsedQueries
     ) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
         async def score() -> dict[str, Any]:
-            trace = Trace()
+            method, episode = self.method, Episode(question, self.tools, self.method.reader)
             record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
             pool = await queries.search_for(
-                question,
-                found.texts,
-                self.tools,
-                self.method.search,
-                trace,
-                search_question=self.method.search_question,
+                episode, found.texts, method.search, search_question=method.search_question
             )
             if self.worth.reads:
-                reply = await queries.read(question, pool, self.tools, self.method, trace)
+                reply = await queries.read(episode, pool)
                 scores = accuracy(reply.text, question.answers)
                 record |= {name: scores[name] for name in ("exact_match", "f1")}
             if self.worth.rerank:
-                passages = self.tools.retriever.passages(pool.rows)
-                scored = await self.tools.reranker.scores(question.text, passages)
+                scored = await episode.rerank(question.text, episode.passages(pool))
                 record["rerank"] = sum(scored) / max(len(scored), 1)
-            return record | {"hit": self._hit(question, trace["selected"]["ids"])}
+            return record | {"hit": self._hit(question, episode.ids(pool))}
 
         return score
 

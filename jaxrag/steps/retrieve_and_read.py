@@ -1,0 +1,53 @@
+"""Decide whether to retrieve, search, select passages, read: one round of retrieval.
+
+The frame of DTR, PAIRS, R3 and the baselines of `jaxrag.methods.retrieve_and_read`, which differ in
+their gates, candidates, selectors and prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from jaxrag.core.checks import check_choices
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader, Reply
+
+PseudoRole = Literal["pseudo_context", "rationale"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Any gate, candidates and passage selector.
+
+    Attributes:
+      gate: when to retrieve; None always retrieves and records no decision.
+      candidates: which passages are candidates; None never retrieves.
+      select: which of them are read.
+      reader: prompts and decoding.
+      pseudo: the pseudo-context that the model writes to search or score by: a passage, or a
+        rationale.
+      name: of the method, as in the papers' tables of numbers.
+    """
+
+    gate: Gate | None = None
+    candidates: Candidates | None = OnePath(n=3)
+    select: PassageSelector = Top(k=3)
+    reader: Reader = Reader(prompts="dtr")
+    pseudo: PseudoRole = "pseudo_context"
+    name: str = dataclasses.field(default="standard_rag", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_choices(self, pseudo=PseudoRole)
+
+    async def answer(self, episode: Episode) -> Reply:
+        """Answers directly, or retrieves, selects and reads."""
+        if self.candidates is None or (self.gate and not await self.gate(episode)):
+            return await episode.answer()
+        query = episode.question.text
+        pseudo = await episode.pseudo_for(self.candidates, self.select, role=self.pseudo)
+        pool = await self.candidates(episode, query, pseudo)
+        kept = await episode.select(self.select, pool, query, pseudo)
+        return await episode.answer(kept)

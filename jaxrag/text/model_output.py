@@ -1,0 +1,81 @@
+"""Answers in the texts that language models write."""
+
+from __future__ import annotations
+
+import re
+
+from jaxrag.text.reasoning import answer_start
+
+# Characters without a shape: zero-width spaces, soft hyphens, marks of writing direction.
+_INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+_ENDS = "".join(re.findall(rf"[\s{_INVISIBLE}]", "".join(map(chr, range(0x10000)))))
+_EMPHASIS = r"[*_`#>\s]*"
+_NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:\s+is)?"
+_LABEL = re.compile(rf"^{_EMPHASIS}{_NAME}{_EMPHASIS}[:\uff1a]{_EMPHASIS}", re.I)
+# lines that only mark what follows: a fence, a rule, a heading such as "### Final answer"
+_RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#]+\s*{_NAME}[*_#\s]*", re.I)
+_PAIR = re.compile(r"<\s*answer\s*>((?:(?!<\s*answer\s*>).)*?)<\s*/\s*answer\s*>", re.S | re.I)
+_BEGIN = re.compile(r"<\s*answer\s*>", re.I)
+_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.I)
+# marks at which a turn ends or the next begins, where a server leaves them in the text
+_TURN = re.compile(
+    r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
+    r"end_of_text|start_header_id)\|>|</s>|<(?:end|start)_of_turn>|<eos>",
+    re.I,
+)
+
+
+def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
+    """Parses the answer in a text; "" if there is none.
+
+    Reasoning is no part of it, nor what follows a mark of the turn's end. A label such as "Answer:"
+    or "**Final answer:**" and emphasis around the whole are removed, but by "text".
+
+    Args:
+      raw: what the model wrote.
+      how: "tags": the text of the last pair of <answer> and </answer>, in one line; without a pair,
+        the rest of the first line that is not blank after the last <answer>; without tags, as
+        "first_line". "first_line": the first line that is not blank, nor a label alone. "text": all
+        of it, without blanks and invisible characters at its ends.
+      opened: whether the prompt has opened the model's reasoning.
+    """
+    raw = raw[answer_start(raw, opened=opened) :]
+    raw = _TURN.split(raw, maxsplit=1)[0]
+    if how == "text":
+        return _trimmed(raw)
+    if how == "tags":
+        if pairs := _PAIR.findall(raw):
+            return _bare(" ".join(map(_trimmed, pairs[-1].splitlines())))
+        unclosed = [part for part in _BEGIN.split(raw)[1:] if _trimmed(_TAG.sub("", part))]
+        raw = _TAG.sub("", unclosed[-1] if unclosed else raw)
+    lines = (_bare(line) for line in raw.splitlines())
+    return next((line for line in lines if line), "")
+
+
+def turn_marks(text: str) -> bool:
+    """Whether a mark of a turn's end or begin stands in a text."""
+    return bool(_TURN.search(text))
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(_ENDS)
+
+
+def _bare(text: str) -> str:
+    """An answer without label and emphasis; "" for a line that only marks something."""
+    text = _trimmed(text)
+    if not text or _RULE.fullmatch(text):
+        return ""
+    text = _trimmed(_LABEL.sub("", text))
+    for mark in ("**", "__", "*", "_", "`"):
+        inner = text.removeprefix(mark).removesuffix(mark)
+        both = len(inner) == len(text) - 2 * len(mark)
+        # around the whole, or the end of emphasis that a label began
+        if inner and mark not in inner and text.endswith(mark) and not inner[-1].isspace():
+            text = inner if both or text.count(mark) == 1 else text
+    return _trimmed(text)
+
+
+def has_answer_tag(raw: str) -> bool:
+    """Whether an <answer> tag begins in a text."""
+    return bool(_BEGIN.search(raw))
