@@ -1,6 +1,7 @@
 """A language model and an index whose every answer a test writes down beforehand."""
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,9 @@ import numpy as np
 
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
+from jaxrag.steps.episode import answer_question
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools, needs_of
 from jaxrag.types import Generation, Passage, Question, Ranking
 
 QUESTION = Question("q1", "Where is it?", ("Rome",))
@@ -157,8 +159,8 @@ def tools_of(model, index=None, *, needs=None, reranker=None, helpers=None, insi
 
 def run(config, model, index=None, *, question=QUESTION, **others):
     """The outcome of one question."""
-    tools = tools_of(model, index, needs=config.needs, **others)
-    return run_step(config.answer, tools, question)
+    tools = tools_of(model, index, needs=needs_of(config), **others)
+    return run_step(functools.partial(answer_question, config), tools, question)
 
 
 def run_step(step, tools, question=QUESTION):

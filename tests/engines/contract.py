@@ -27,7 +27,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.steps.asking import Reader, mean_nll
+from jaxrag.steps.reader import Reader, mean_nll
 from jaxrag.types import InputError, Prompt
 from tests.engines.local.real_prompts import real_prompts
 

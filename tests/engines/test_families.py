@@ -15,7 +15,7 @@ from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.models.decoder.families import FAMILIES as networks
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.steps.asking import Reader, mean_nll
+from jaxrag.steps.reader import Reader, mean_nll
 from jaxrag.types import Generation, Message
 from tests.engines.fake_server import serving
 from tests.engines.families import ANSWER, FAMILIES, LAST, SYSTEM, Family, write_family

@@ -11,7 +11,7 @@ from jaxrag.methods import dtr
 from jaxrag.steps.candidates import DualPath
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.steps.passage_selectors import AIS
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.runs.run import Run
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact

@@ -29,7 +29,7 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run

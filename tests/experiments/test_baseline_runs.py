@@ -19,7 +19,7 @@ from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute, prepare
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question

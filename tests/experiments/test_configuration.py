@@ -40,7 +40,7 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import choices, edited, settings
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Candidates, Gate
+from jaxrag.steps.episode import Candidates, Gate
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.types import InputError
 

@@ -18,7 +18,7 @@ CONFIG = """
 from jaxrag.methods.r3 import r3
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.runs.run import Run
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact

@@ -41,7 +41,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Rerank, Top
 

@@ -106,7 +106,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 

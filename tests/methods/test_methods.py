@@ -19,7 +19,7 @@ from jaxrag.methods.retrieve_and_read import (
     RERANK,
     STANDARD_RAG,
 )
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top

@@ -7,7 +7,7 @@ import pytest
 from jaxrag.methods.baselines import cor, fairrag, rankrag, replug
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import Top
 from tests.methods.test_text_retriever import WordIndex

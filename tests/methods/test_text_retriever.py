@@ -9,7 +9,7 @@ from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools

@@ -11,7 +11,7 @@ from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
 from jaxrag.runs import model_check
 from jaxrag.runs.model_check import QUESTIONS, CheckResult, Speed
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrag.steps.asking import _mean_nll
+from jaxrag.steps.reader import _mean_nll
 
 
 def _mean_nll_case():

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from jaxrag.methods import retrieve_and_read
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader, mean_nll, parse_answer
+from jaxrag.steps.reader import Reader, mean_nll
+from jaxrag.text.model_output import parse_answer
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Passage
 from tests.scripted import ScriptedModel, run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.steps.asking import parse_answer
+from jaxrag.text.model_output import parse_answer
 
 TABLE = tomllib.loads(Path(__file__).with_name("raw_outputs.toml").read_text(encoding="utf-8"))
 ROWS = TABLE["row"]

@@ -10,7 +10,7 @@ from jaxrag.data import question_kinds
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps import kinds, prompts, tasks
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
@@ -64,10 +64,11 @@ class Prompted:
 
     async def __call__(self, episode: Episode, context: str) -> tuple[str, ...]:
         """Asks the reader."""
-        role, fields = "queries", dict[str, Any]()
         if self.context:
-            role, fields = "queries_from_context", {"context": context}
-        reply = await episode.ask(role, limit=self.tokens, **fields)
+            role = "queries_from_context"
+            reply = await episode.ask(role, limit=self.tokens, context=context)
+        else:
+            reply = await episode.ask("queries", limit=self.tokens)
         return _parse(episode, reply.generation, self.most)
 
 

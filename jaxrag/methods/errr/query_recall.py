@@ -150,6 +150,6 @@ def _search(
         some = every[first : first + comparison.TOGETHER]
         found += comparison.search(index, some, max(job.depths))
         advance(len(some))
-    each = iter(found)
-    pools = [merged([Pool(*next(each)) for _ in some], job.merge) for some in texts]
+    each = (Pool(ranking.ids, ranking.scores) for ranking in found)
+    pools = [merged([next(each) for _ in some], job.merge) for some in texts]
     return [Ranking(pool.rows, pool.scores) for pool in pools]

@@ -8,7 +8,7 @@ from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, StudentInput, Trained
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.training.ppo.step import PPOTraining
 

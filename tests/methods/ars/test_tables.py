@@ -20,7 +20,7 @@ from jaxrag.methods.ars.rewards import MakeRewards, reward_line
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Generated
 from jaxrag.runs.config_file import load
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run

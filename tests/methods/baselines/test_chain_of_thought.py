@@ -4,7 +4,7 @@ import pytest
 
 from jaxrag.methods.baselines import chain_of_thought
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedModel, run
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from jaxrag.methods.baselines import rankrag
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run

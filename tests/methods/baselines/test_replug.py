@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrag.methods.baselines import replug
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedIndex, ScriptedModel, run

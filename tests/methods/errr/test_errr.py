@@ -9,7 +9,7 @@ from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.errr import errr, errr_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.runs.calls import bounds
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question

@@ -11,7 +11,7 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.methods.errr import errr_pairs, query_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
 from jaxrag.runs.config_file import load
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
@@ -164,7 +164,7 @@ def test_the_script_makes_pairs(made, tmp_path, capsys):
         "from jaxrag.methods.errr import errr_pairs\n"
         "from jaxrag.methods.errr.query_pairs import MakeQueryPairs\n"
         "from jaxrag.methods.errr.queries import Prompted\n"
-        "from jaxrag.steps.asking import Reader\n"
+        "from jaxrag.steps.reader import Reader\n"
         "def get_config():\n"
         f"    run = load({str(root / 'config.py')!r})\n"
         f"    reader = Reader(prompts={str(root / 'prompts.toml')!r}, passage_tokens=8)\n"

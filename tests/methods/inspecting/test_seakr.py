@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.methods.inspecting.seakr import Config
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.methods.inspecting.looking import Transparent, run
 

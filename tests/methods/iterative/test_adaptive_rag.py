@@ -6,7 +6,7 @@ import pytest
 
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
 from jaxrag.methods.iterative.ircot import Interleaving
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question

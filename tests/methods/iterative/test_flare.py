@@ -6,7 +6,7 @@ import pytest
 
 from jaxrag.methods.iterative import flare
 from jaxrag.methods.iterative.flare import LookAhead
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question

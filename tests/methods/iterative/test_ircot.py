@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jaxrag.methods.iterative import ircot
 from jaxrag.methods.iterative.ircot import Interleaving
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.iterative.turns import CITY, HILL, LAND, WHEN, Turns, WordIndex, run
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jaxrag.methods.iterative import react
 from jaxrag.methods.iterative.actions import Action, Page, Step, history_texts, lookup, read_action
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
 

@@ -19,7 +19,7 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.config_file import load
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import execute
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.training import grad_cache

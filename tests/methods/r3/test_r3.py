@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jaxrag.methods.r3 import r3
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question

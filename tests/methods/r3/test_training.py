@@ -20,7 +20,7 @@ from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import Question

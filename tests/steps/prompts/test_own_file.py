@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.prompts import FIELDS
 from jaxrag.types import InputError, Message
 

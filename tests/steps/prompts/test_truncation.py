@@ -25,7 +25,7 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import Reader
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
 from jaxrag.steps.tools import LanguageModelTool
