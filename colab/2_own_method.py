@@ -29,35 +29,28 @@ TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test 
 import dataclasses
 
 import jaxrag
-from jaxrag.steps import asking as steps
-from jaxrag.steps.candidates import search
-from jaxrag.steps.tools import Needs, Tools
-from jaxrag.types import Answer, Question
+from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import Needs
 
 # %% [markdown]
 # This method answers twice: first from the model's own knowledge, then from the passages found by
-# the question together with that first answer.
+# the question together with that first answer. All calls go through the question's episode, which
+# records them.
 
 
 # %%
 @dataclasses.dataclass(frozen=True)
 class Twice:
     name = "twice"
+    needs = Needs(search=True)
 
     k: int = 1
-    reader: steps.Reader = steps.Reader(prompts="small", answer_tokens=16)
+    reader: Reader = Reader(prompts="small", answer_tokens=16)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(search=True) | self.reader.needs
-
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        trace: steps.Trace = {}
-        first = await steps.answer_directly(question, tools, self.reader, trace)
-        query = f"{question.text} {first.text}"
-        ranking = await search("by question and first answer", query, self.k, tools, trace)
-        reply = await steps.answer_from_passages(question, ranking.ids, tools, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+    async def answer(self, episode):
+        first = await episode.direct()
+        found = await episode.search(f"{episode.question.text} {first.text}", self.k)
+        return await episode.answer(found)
 
 
 # %% [markdown]

@@ -8,13 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "jaxrag"
 ROWS = (
-    "types", "text", "core", "functional", "models", "engines", "retrieval", "data", "training",
+    "types", "trace", "text", "core", "functional", "models", "engines", "retrieval", "data", "training",
     "evaluation", "steps", "runs", "methods", "reproduction", "surface",
 )  # fmt: skip
 """`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""
 
-WITHOUT_JAX = ("types", "text", "core")
+WITHOUT_JAX = ("types", "trace", "text", "core")
 """Rows that must not load JAX."""
 
 

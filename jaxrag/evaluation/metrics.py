@@ -129,7 +129,9 @@ def retrieval(record: Record) -> dict[str, float]:
         return {}
     selected = trace.get("selected", {}).get("ids", ())
     found = recall_at_k(selected, gold, k=len(selected))
-    pool = gold & {passage for search in searches for passage in search["ids"]}
+    # ARS-RAG's judge searches for passages that nobody reads
+    read = (search for search in searches if search.get("path") != "judged")
+    pool = gold & {passage for search in read for passage in search["ids"]}
     return {
         "recall": found,
         "coverage": float(found == 1),
