@@ -41,7 +41,7 @@ def test_the_search_agent_reads_what_it_found():
     model = ScriptedModel(["I look it up. <search>capital", "Found. <answer> Rome "])
     ended = run(dataclasses.replace(SearchAgent(), k=1), model, ScriptedIndex(*INDEX))
     assert ended.value.text == "Rome" and not ended.value.trace["answer"]["junk"]
-    assert "<information>Title d: text of d</information>" in model.prompts[1]
+    assert "<information>Title d. text of d</information>" in model.prompts[1]
     (search,) = ended.value.trace["searches"]
     assert (search["path"], search["query"]) == ("turn 1", "capital")
     assert ended.value.trace["selected"]["ids"] == ["d"]
