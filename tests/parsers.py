@@ -10,9 +10,9 @@ from jaxrag.methods.iterative import actions
 from jaxrag.methods.iterative.adaptive_rag import first_label
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.web import engines, pages
-from jaxrag.steps import asking, inspection_tool, kinds, loops
+from jaxrag.steps import inspection_tool, kinds, loops
 from jaxrag.steps.prompts import truncation
-from jaxrag.text import answers, query_lists, sentences, stated_answer
+from jaxrag.text import answers, model_output, query_lists, sentences, stated_answer
 from jaxrag.types import Generation, Question
 
 CHOICES = ("2 N to the left", "2 N", "Vitamin A", "none of the above", "+1/2")
@@ -35,7 +35,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "stated_answer": stated_answer.stated_answer,
     "last_sentence": stated_answer.last_sentence,
     **{
-        f"parse_answer, {how}": lambda text, how=how: asking.parse_answer(text, how)
+        f"parse_answer, {how}": lambda text, how=how: model_output.parse_answer(text, how)
         for how in ("tags", "first_line", "text")
     },
     "named_choices": lambda text: kinds.named_choices(text, CHOICE),

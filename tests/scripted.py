@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.steps.episode import answer_question
+from jaxrag.steps.episode import Episode, answer_question
 from jaxrag.steps.inspection_tool import InspectionTool
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools, needs_of
 from jaxrag.types import Generation, Passage, Question, Ranking
 
@@ -161,6 +162,16 @@ def run(config, model, index=None, *, question=QUESTION, **others):
     """The outcome of one question."""
     tools = tools_of(model, index, needs=needs_of(config), **others)
     return run_step(functools.partial(answer_question, config), tools, question)
+
+
+def run_episode(step, tools, question=QUESTION, reader=Reader()):
+    """What ``step(episode)`` returns, and the trace of that episode."""
+
+    async def answer(question, tools):
+        episode = Episode(question, tools, reader)
+        return await step(episode), episode.trace
+
+    return run_step(answer, tools, question).value
 
 
 def run_step(step, tools, question=QUESTION):

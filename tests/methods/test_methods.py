@@ -289,7 +289,7 @@ def test_choices_are_shown_to_the_reader_but_not_searched_for():
     question = dataclasses.replace(QUESTION, choices=("Rome", "Oslo"))
     model = ScriptedModel(DTR)
     found = run(STANDARD_RAG, model, index(), question=question)
-    assert "Choices: Rome; Oslo" in model.prompts[0]
+    assert "A: Rome\nB: Oslo" in model.prompts[0]
     assert found.value.trace["searches"][0]["query"] == "Where is it?"
 
 

@@ -11,6 +11,7 @@ from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
+from jaxrag.steps.episode import answer_question
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
@@ -70,7 +71,7 @@ def test_questions_are_searched_together_and_never_twice():
     questions = [Question(str(i), text, ()) for i, text in enumerate(["red", "rome", "red"])]
 
     def answers(config):
-        starts = [(q.id, lambda q=q: config.answer(q, tools)) for q in questions]
+        starts = [(q.id, lambda q=q: answer_question(config, q, tools)) for q in questions]
         found = {outcome.id: outcome.value for outcome in Scheduler(store).run(starts)}
         return [found[question.id].trace["selected"]["ids"] for question in questions]
 

@@ -12,4 +12,4 @@ def _mean_nll_case():
     return _mean_nll, (shape((16,), jnp.float32),), arguments
 
 
-CASES = {"jaxrag.steps.asking._mean_nll": _mean_nll_case}
+CASES = {"jaxrag.steps.reader._mean_nll": _mean_nll_case}

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxrag.steps.candidates import check_merge, merged
-from jaxrag.types import InputError, Ranking
+from jaxrag.steps.episode import Pool
+from jaxrag.types import InputError
 
-FIRST, SECOND = Ranking((1, 2, 3), (0.9, 0.8, 0.7)), Ranking((3, 1, 4), (0.5, 0.4, 0.3))
+FIRST, SECOND = Pool((1, 2, 3), (0.9, 0.8, 0.7)), Pool((3, 1, 4), (0.5, 0.4, 0.3))
 RANKINGS = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=5), max_size=5)
 
 
@@ -19,29 +20,30 @@ def test_concatenate_and_round_robin():
 
 def test_fusion():
     # 1: 1/61 + 1/62 = 0.032523; 3: 1/63 + 1/61 = 0.032266; 2: 1/62 = 0.016129; 4: 1/63 = 0.015873
-    rows, scores = merged([FIRST, SECOND], "fusion")
-    assert rows == (1, 3, 2, 4)
-    assert scores == pytest.approx((0.0325225, 0.0322664, 0.0161290, 0.0158730), abs=1e-6)
-    third = Ranking((4, 2), (1.0, 0.9))  # now 4: 1/63 + 1/61, 2: 1/62 + 1/62
+    fused = merged([FIRST, SECOND], "fusion")
+    assert fused.rows == (1, 3, 2, 4)
+    assert fused.scores == pytest.approx((0.0325225, 0.0322664, 0.0161290, 0.0158730), abs=1e-6)
+    third = Pool((4, 2), (1.0, 0.9))  # now 4: 1/63 + 1/61, 2: 1/62 + 1/62
     assert merged([FIRST, SECOND, third], "fusion").rows == (1, 3, 4, 2)
 
 
 def test_equal_rank_sums_alternate_between_rankings():
-    found = merged([Ranking((5, 6), (1, 1)), Ranking((7, 8), (1, 1))], "fusion")
+    found = merged([Pool((5, 6), (1, 1)), Pool((7, 8), (1, 1))], "fusion")
     assert found.rows == (5, 7, 6, 8)
 
 
 @pytest.mark.parametrize("lists", [[[0, 1], [0, 2, 1], [1, 0], [1, 3, 0]], [[5, 6], [6, 5]] * 3])
 def test_equal_rank_sums_tie_exactly(lists):
     # 0 and 1 have the ranks 1, 1, 2, 3 and 2, 3, 1, 1: sums of floats differ in the last bit
-    rows, scores = merged([Ranking(tuple(ids), (0.0,) * len(ids)) for ids in lists], "fusion")
-    assert rows[:2] == tuple(lists[0][:2]) and scores[0] == scores[1]
+    fused = merged([Pool(tuple(ids), (0.0,) * len(ids)) for ids in lists], "fusion")
+    assert fused.rows[:2] == tuple(lists[0][:2]) and fused.scores[0] == fused.scores[1]
 
 
 @given(RANKINGS, st.sampled_from(["fusion", "round_robin", "concatenate"]))
 def test_every_passage_once_best_first(lists, merge):
-    rankings = [Ranking(tuple(ids), (0.0,) * len(ids)) for ids in lists]
-    rows, scores = merged(rankings, merge)
+    rankings = [Pool(tuple(ids), (0.0,) * len(ids)) for ids in lists]
+    union = merged(rankings, merge)
+    rows, scores = union.rows, union.scores
     assert sorted(rows) == sorted({row for ids in lists for row in ids})
     assert list(scores) == sorted(scores, reverse=True) and len(scores) == len(rows)
     if lists and lists[0] and merge != "fusion":
@@ -52,7 +54,7 @@ def test_every_passage_once_best_first(lists, merge):
 def test_a_single_ranking_is_unchanged(lists):
     for ids in lists:
         for merge in ("fusion", "round_robin", "concatenate"):
-            assert merged([Ranking(tuple(ids), (0.0,) * len(ids))], merge).rows == tuple(ids)
+            assert merged([Pool(tuple(ids), (0.0,) * len(ids))], merge).rows == tuple(ids)
 
 
 def test_an_unknown_policy_is_refused():

@@ -1,37 +1,41 @@
 """Questions of every kind: asked, and scored by their options."""
 
-from types import SimpleNamespace
+import dataclasses
+import logging
 
 import numpy as np
 import pytest
 
-from jaxrag.core.store import Store
 from jaxrag.data import question_kinds
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.scheduler import Scheduler
-from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps import kinds, prompts
 from jaxrag.steps.reader import Reader
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
-from tests.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_episode, tools_of
 from tests.steps.closed_questions import CHOICE, CLAIM, LABELS, OPEN, YES_NO
 
 READER = Reader(prompts="r3")
 PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
 
 
-def finish(question, answer):
-    """What a coroutine of one question comes to, by the scheduler."""
-    (outcome,) = Scheduler(Store(None)).run([(question.id, answer)])
-    if outcome.error:
-        raise outcome.error
-    return outcome.value
-
-
 def logprobs(model, question, reader=READER, passages=PASSAGES):
-    tools = Tools(LanguageModelTool(model))
-    return finish(question, lambda: tasks.choice_logprobs(question, passages, tools, reader))
+    scores, _ = run_episode(
+        lambda episode: episode.option_logprobs(passages), tools_of(model), question, reader
+    )
+    return scores
+
+
+def prompt_of(model, question, reader=READER, passages=PASSAGES):
+    """The prompt that `logprobs` scores the options after, and how its passages were cut."""
+
+    async def prompt(episode):
+        role = kinds.prompt_role(question)
+        fields = kinds.fields(question)
+        return episode.prompt(role, passages=passages, limit=reader.answer_tokens, **fields)
+
+    return run_episode(prompt, tools_of(model), question, reader)[0]
 
 
 @pytest.mark.parametrize("name", ["r3", "small"])
@@ -49,8 +53,9 @@ def test_a_closed_role_needs_its_fields(tmp_path):
     file.write_text('[multiple_choice]\nuser = "{passages} {question}"\n')
     with pytest.raises(InputError, match=r"\[multiple_choice\] user must hold \{choices\}"):
         prompts.load(str(file))
-    with pytest.raises(InputError, match=r"dtr\.toml has no \[fact_checking\]"):
-        logprobs(ScriptedModel({}), CLAIM, Reader(prompts="dtr"))
+    file.write_text('[context]\nuser = "{passages} {question}"\n')
+    with pytest.raises(InputError, match=r"mine\.toml has no \[fact_checking\]"):
+        logprobs(ScriptedModel({}), CLAIM, Reader(prompts=str(file)))
 
 
 def test_options_are_compared_by_their_first_token():
@@ -78,7 +83,7 @@ def test_option_logprobs_are_of_the_first_token(tmp_path):
     write_tiny_model(tmp_path, max_position_embeddings=1024)
     model = LocalModel.load(str(tmp_path))
     found = logprobs(model, CLAIM)
-    asked = tasks.prompt(CLAIM, PASSAGES, LanguageModelTool(model), READER, {})
+    asked, _ = prompt_of(model, CLAIM)
     alone = model.logprob([asked, asked], ["t", "f"])
     np.testing.assert_allclose(found, [part[0] for part in alone], rtol=1e-5)
     (reply,) = model.generate([asked], max_new_tokens=1)
@@ -91,12 +96,11 @@ def test_closed_prompts_are_cut_like_others(tmp_path):
     write_tiny_model(tmp_path, max_position_embeddings=1024)
     model = LocalModel.load(str(tmp_path), max_length=480)
     reader = Reader(prompts="r3", answer_tokens=20, truncate=True)
-    llm, trace = LanguageModelTool(model), {}
     long = [Passage("p", "Roses", "They are red. " * 30), *PASSAGES]
-    asked = tasks.prompt(CHOICE, long, llm, reader, trace)
-    assert trace["truncated"]["passages"] == 1 and trace["truncated"]["of"] == 3
+    asked, truncated = prompt_of(model, CHOICE, reader, long)
+    assert truncated["passages"] == 1 and truncated["of"] == 3
     assert "They are red." in asked and "C: the sky\n\n### Response:\n" in asked
-    assert 0 <= llm.room(asked, max_new_tokens=20) < len(" They")
+    assert 0 <= LanguageModelTool(model).room(asked, max_new_tokens=20) < len(" They")
 
 
 def prefers(best):
@@ -106,13 +110,8 @@ def prefers(best):
 
 def directly(by, model, question):
     """The reply to a question without passages, and the trace."""
-    config = SimpleNamespace(reader=Reader(prompts="small"), closed_tokens=4, by=by)
-
-    async def answer(question, tools):
-        trace: dict = {}
-        return await tasks.answer_directly(question, tools, config, trace), trace
-
-    return run_step(answer, tools_of(model), question).value
+    reader = Reader(prompts="small", closed_tokens=4, by=by)
+    return run_episode(lambda episode: episode.answer(), tools_of(model), question, reader)
 
 
 @pytest.mark.parametrize("question, best, wanted", [(YES_NO, "no", "no"), (CHOICE, "C", "the sky")])
@@ -138,12 +137,6 @@ def test_options_calibrated_by_a_content_free_prompt():
     reply, trace = directly("calibrated", model, YES_NO)
     assert reply.text == "yes" and trace["answer"]["option_logprobs"] == pytest.approx([2, -0.5])
     assert any("Question: N/A" in asked and "is it so" not in asked for asked, _ in model.scored)
-    for closed, by, said in (
-        (0, "text", "closed_tokens is 0"),
-        (1, "odds", "by is 'odds'; allowed: text"),
-    ):
-        with pytest.raises(InputError, match=said):
-            kinds.check_closed(closed, by)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.steps import asking as steps
 from jaxrag.steps import loops
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Generation, Question
+from tests.scripted import ScriptedModel, tools_of
 
-READER = steps.Reader(prompts="iterative_small")
+READER = Reader(prompts="iterative_small")
 
 
 @pytest.mark.parametrize(
@@ -46,36 +48,39 @@ def test_word_keys_ignore_case_blanks_and_punctuation():
 
 def reply(text, logprobs):
     generation = Generation(f" {text} more", tuple(range(len(logprobs))), logprobs, "stop", 3)
-    return steps.Reply(text, generation.text, 0.0, generation)
+    return Reply(text, generation.text, 0.0, generation)
+
+
+def stated(question, said):
+    """The answer that a reasoning states, and the trace."""
+    episode = Episode(question, tools_of(ScriptedModel()), READER)
+    return loops.answer_stated(episode, said), episode.trace
 
 
 def test_the_last_stated_answer_is_taken():
     said = [reply("The answer is Rome.", (-1.0, -3.0)), reply("So the answer is: Oslo.", (-2.0,))]
-    trace: steps.Trace = {}
-    found = loops.conclude(Question("q", "?", ("Oslo",)), said, READER, trace)
-    assert found.text == "Oslo" and trace["answer"]["junk"] is False and trace["task"] == "open"
+    answer, trace = stated(Question("q", "?", ("Oslo",)), said)
+    assert answer.text == "Oslo" and trace["answer"]["junk"] is False and trace["task"] == "open"
     # u is over all tokens of both: (1 + 3 + 2) / 3
-    assert found.u == pytest.approx(2.0) and trace["answer"]["tokens"] == 3
-    assert found.generation.prompt_tokens == 6 and "option" not in trace
+    assert answer.u == pytest.approx(2.0) and trace["answer"]["tokens"] == 3
+    assert answer.generation.prompt_tokens == 6 and "option" not in trace
 
 
 def test_without_a_stated_answer_the_last_sentence_is_junk():
-    trace: steps.Trace = {}
     said = [reply("It is old.", (-1.0,)), reply("It is Rome.", (-1.0,))]
-    assert loops.conclude(Question("q", "?", ()), said, READER, trace).text == "It is Rome."
-    assert trace["answer"]["junk"] is True
-    nothing = loops.conclude(Question("q", "?", ()), [], READER, trace)
+    answer, trace = stated(Question("q", "?", ()), said)
+    assert answer.text == "It is Rome." and trace["answer"]["junk"] is True
+    nothing, trace = stated(Question("q", "?", ()), [])
     assert nothing.text == "" and trace["answer"]["u"] is None and trace["answer"]["junk"] is True
 
 
 def test_closed_questions_conclude_with_an_option():
     choice = Question("q", "Which?", ("tea",), ("gold", "tea"))
-    trace: steps.Trace = {}
-    said = [reply("So the answer is: B.", (-1.0,))]
-    assert loops.conclude(choice, said, READER, trace).text == "tea"
+    answer, trace = stated(choice, [reply("So the answer is: B.", (-1.0,))])
+    assert answer.text == "tea"
     assert trace["option"] == {"said": 1, "gold": 1, "positive": False}
     assert loops.with_choices(choice) == "Which?\nA: gold\nB: tea"
     verdict = Question("q", "is it", ("no",), task="yes_no")
     assert loops.with_choices(verdict) == "is it"
-    said = [reply("So the answer is: No, it is not.", (-1.0,))]
-    assert loops.conclude(verdict, said, READER, trace).text == "no"
+    answer, _ = stated(verdict, [reply("So the answer is: No, it is not.", (-1.0,))])
+    assert answer.text == "no"

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from jaxrag.core.hashing import canonical
-from jaxrag.core.store import Store
-from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
@@ -19,7 +17,8 @@ from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Question
-from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, tools_of
+from tests import scripted
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker
 
 # Three rewrites, at 0, 40 and 90 degrees, and five passages around them: the two nearest to the
 # first are a and b, to the second c and b (b is at 20, c at 50, so 40 is nearer to c), to the
@@ -69,19 +68,13 @@ def run(config, *, ranker=None, bandit=None, model=None, question=QUESTION):
     helpers = {"order.ranker": RerankerTool(ranker)} if ranker else {}
     helpers |= {"count.bandit": bandit} if bandit else {}
     index = ScriptedIndex(PASSAGES, QUERIES)
-    tools = tools_of(model or Model(), index, needs=config.needs, helpers=helpers)
-    tasks = [(question.id, lambda: config.answer(question, tools))]
-    (outcome,) = Scheduler(Store(None)).run(tasks)
-    if outcome.error:
-        raise outcome.error
+    outcome = scripted.run(config, model or Model(), index, question=question, helpers=helpers)
     json.dumps(outcome.value.trace, allow_nan=False)
     return outcome
 
 
-def made(order=Generated(), count=Fixed(3), **changes):  # noqa: B008
-    return ars.Config(
-        rewriter=REWRITER, order=order, count=count, search=SEARCH, reader=SMALL, **changes
-    )
+def made(order=Generated(), count=Fixed(3), reader=SMALL):  # noqa: B008
+    return ars.Config(rewriter=REWRITER, order=order, count=count, search=SEARCH, reader=reader)
 
 
 RANKER = ScriptedReranker(lambda query, text: {"f": 0.1, "s": -2.0, "t": 5.0}[text[4]])
@@ -120,6 +113,8 @@ def test_the_original_pipeline_judges_every_passage_once():
     assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
     assert trace["kept"]["numbers"] == [1, 2, 0]  # equals stay as generated
     assert len(model.scored) == 2 * 5  # two words for each of five passages, b being judged once
+    # passages that are only judged are told from those that are read
+    assert [search["path"] for search in trace["searches"]] == [*["judged"] * 3, "r1"]
 
 
 def test_the_bandit_chooses_k():
@@ -153,15 +148,14 @@ def test_yes_no_questions_by_text_and_by_logprob():
     outcome = run(made(), model=model, question=asked)
     assert outcome.value.text == "no" and outcome.value.trace["task"] == "yes_no"
 
-    outcome = run(made(by="logprob"), model=Model({"yes": -0.1, "no": -2.0}), question=asked)
+    by_option = made(reader=dataclasses.replace(SMALL, by="logprob"))
+    outcome = run(by_option, model=Model({"yes": -0.1, "no": -2.0}), question=asked)
     assert outcome.value.text == "yes"
     assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
 
 
 def test_rewards_answer_from_every_k():
-    config = ars_rewards.Config(
-        rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL, closed_tokens=4
-    )
+    config = ars_rewards.Config(rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL)
     model = Model()
     outcome = run(config, ranker=RANKER, model=model)
     trace = outcome.value.trace
@@ -231,7 +225,6 @@ def test_missing_helpers_are_named(config, said):
         (lambda: Search(merge="best"), "merge is 'best'"),
         (lambda: Fixed(0), "k is 0"),
         (lambda: ars_labels.Config(compared=2.0), "compared is 2.0"),
-        (lambda: made(by="chance"), "by is 'chance'"),
     ],
 )
 def test_invalid_settings_are_refused(build, said):

@@ -19,7 +19,7 @@ from jaxrag.methods.ars.strategies import Chosen
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.steps.tools import LanguageModelTool, LoadedRun, Tools
 from jaxrag.types import InputError, Question
-from tests.scripted import ScriptedModel, run_step
+from tests.scripted import ScriptedModel, run_episode
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_bandit_may_have_an_encoder_of_its_own(loaded, tmp_path, monkeypatch):
     tools = Tools(llm=LanguageModelTool(ScriptedModel({})), helpers={count.bandit: tool})
     for text, wanted in (("banana", 1), ("bubble", 2)):
         asked = Question("q", text, ("x",))
-        found = run_step(lambda question, tools: count(question, 2, tools), tools, asked)
-        assert found.value == wanted
+        k, _ = run_episode(lambda episode: count(episode, 2), tools, asked)
+        assert k == wanted
     with pytest.raises(InputError, match="is a bandit for encoder"):
         monkeypatch.setattr(Letters, "identity", json.dumps({"encoder": "other"}))
         count.bandit.load(loaded)

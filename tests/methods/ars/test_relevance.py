@@ -7,7 +7,7 @@ import pytest
 from jaxrag.methods.ars import relevance
 from jaxrag.methods.ars.relevance import Judgement, RelevanceJudge
 from jaxrag.types import InputError, Passage
-from tests.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_episode, tools_of
 
 PASSAGE = Passage("p", "Title", "text")
 
@@ -17,13 +17,16 @@ def odds(**words):
     return ScriptedModel(scores=words)
 
 
+def judge(model, settings) -> Judgement:
+    def judged(episode):
+        return relevance.judge(episode, PASSAGE, settings)
+
+    return run_episode(judged, tools_of(model))[0]
+
+
 def judged(model, **changes) -> Judgement:
     settings = RelevanceJudge(**{"by": "logprob", "prompts": "small"} | changes)
-
-    async def answer(question, tools):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, settings)
-
-    return run_step(answer, tools_of(model)).value
+    return judge(model, settings)
 
 
 def test_judgements_by_logprob():
@@ -75,11 +78,7 @@ def test_the_written_word_decides_unless_set_otherwise():
 
 def test_chat_prompts_ask_for_the_bare_word():
     model = odds(relevant=[-1.0], irrelevant=[-2.0])
-
-    async def answer(question, tools):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, RelevanceJudge("logprob"))
-
-    assert run_step(answer, tools_of(model)).value.relevant
+    assert judge(model, RelevanceJudge("logprob")).relevant
     assert [word for _, word in model.scored] == ["relevant", "irrelevant"]
 
 
@@ -89,13 +88,4 @@ def test_invalid_settings_are_refused(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')
     with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give two"):
-        judged_by(file)
-
-
-def judged_by(file):
-    async def answer(question, tools):
-        return await relevance.judge(
-            question.text, PASSAGE, tools.llm, RelevanceJudge(prompts=str(file))
-        )
-
-    return run_step(answer, tools_of(ScriptedModel({"": "yes"})))
+        judge(ScriptedModel({"": "yes"}), RelevanceJudge(prompts=str(file)))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars.rewrites import Rewriter, parse_rewrites, rewrite
-from jaxrag.steps import asking as steps
 from jaxrag.steps.tools import LanguageModelTool, needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedModel, run_step, tools_of
@@ -85,12 +84,8 @@ def test_any_text_gives_n_rewrites(raw, n, cut):
 
 
 def asked_rewrites(model, rewriter):
-    async def answer(question: Question, tools):
-        trace: steps.Trace = {}
-        found = await rewrite(question, tools, steps.Reader(prompts="small"), rewriter, trace)
-        return found, trace
-
-    return run_step(answer, tools_of(model)).value
+    tools, reader = tools_of(model), Reader(prompts="small")
+    return run_episode(lambda episode: rewrite(episode, rewriter), tools, reader=reader)
 
 
 def test_one_generation_gives_all_rewrites():
@@ -100,7 +95,7 @@ def test_one_generation_gives_all_rewrites():
     model = ScriptedModel({"Rewrites:\n1.": text})
     (found, trace) = asked_rewrites(model, Rewriter(n=2))
     assert found == (("Who is its author?", "Whose work is it?"), 0)
-    assert trace == {"rewrites": {"texts": list(found.texts), "filled": 0}}
+    assert trace["rewrites"] == {"texts": list(found.texts), "filled": 0}
     assert len(model.prompts) == 1
 
 
@@ -112,11 +107,8 @@ def test_raw_output_is_recorded_if_rewrites_are_missing():
 
 def test_the_chat_prompt_names_the_number_of_rewrites():
     model = ScriptedModel({"": "1. One?"})
-
-    async def answer(question, tools):
-        return await rewrite(question, tools, steps.Reader(prompts="ars"), Rewriter(n=7), {})
-
-    run_step(answer, tools_of(model))
+    tools, reader = tools_of(model), Reader(prompts="ars")
+    run_episode(lambda episode: rewrite(episode, Rewriter(n=7)), tools, reader=reader)
     assert "Write 7 different" in model.prompts[0] and "from 1 to 7" in model.prompts[0]
 
 
@@ -141,13 +133,13 @@ def test_another_model_may_rewrite():
     """The rewriter's own model is a helper of the method, and the run's is not asked."""
     own, writer = ScriptedModel({"": "answer"}), ScriptedModel({"": "1. Whose work is it?\n2. x"})
     rewriter = Rewriter(n=1, model=Local("somewhere"))
-    helper = rewriter.needs.helpers["model"]
+    helper = needs_of(rewriter).helpers["model"]
     tools = dataclasses.replace(
         tools_of(own), helpers={helper: LanguageModelTool(writer, helper=True)}
     )
 
     async def answer(question, tools):
-        return await rewrite(question, tools, steps.Reader(prompts="ars"), rewriter, {})
+        return await rewrite(Episode(question, tools, Reader(prompts="ars")), rewriter)
 
     ended = run_step(answer, tools)
     assert ended.value.texts == ("Whose work is it?",)
@@ -155,7 +147,7 @@ def test_another_model_may_rewrite():
     cost = ended.cost
     assert cost["llm_calls"] == 1 and cost["helper_new_tokens"] == cost["new_tokens"] > 0
     assert cost["helper_prompt_tokens"] == cost["prompt_tokens"]
-    assert needs_of(rewriter=rewriter).helpers and not Rewriter().needs.helpers
+    assert not needs_of(Rewriter()).helpers
 
 
 def test_the_temperature_and_seed_reach_the_model():

@@ -8,6 +8,7 @@ import pytest
 from jaxrag.methods.baselines import replug
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedIndex, ScriptedModel, run
 
@@ -67,4 +68,4 @@ def test_invalid_settings_are_refused():
     for value in (0.0, -1.0, math.nan):
         with pytest.raises(InputError, match="temperature is"):
             replug.Config(temperature=value)
-    assert replug.Config(reader=Reader(prompts="small")).needs.scores
+    assert needs_of(replug.Config()).scores

@@ -1,42 +1,45 @@
 """Queries on scripts: who writes them, what the trace tells, how they are searched for."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
 
-from jaxrag.core.store import Store
-from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.errr import errr, queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
-from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.tools import LanguageModelTool, ModelHelper
+from jaxrag.steps.episode import Episode, answer_question
+from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper, needs_of
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question
-from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run_step, tools_of
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}
-READER = steps.Reader(prompts="errr_small")
+READER = Reader(prompts="errr_small")
 
 
 def run(step, *, llm=None, optimizer=None, index=None, question=QUESTION):
-    """What ``step(question, tools, trace)`` gives, the trace, and the cost."""
+    """What ``step(episode)`` gives, the trace, and the cost."""
     tools = tools_of(llm or ScriptedModel({}), index)
     helpers = {ModelHelper(Trained().model): LanguageModelTool(optimizer)} if optimizer else {}
     tools = dataclasses.replace(tools, helpers=helpers)
-    trace = {}
-    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: step(question, tools, trace))])
-    if outcome.error:
-        raise outcome.error
+
+    async def answer(question, tools):
+        episode = Episode(question, tools, READER)
+        return await step(episode), episode.trace
+
+    outcome = run_step(answer, tools, question)
+    value, trace = outcome.value
     json.dumps(trace, allow_nan=False)
-    return outcome.value, trace, outcome.cost
+    return value, trace, outcome.cost
 
 
 def written(writer, context="", **models):
-    return run(lambda q, tools, trace: writer(q, context, tools, READER, trace), **models)
+    return run(lambda episode: writer(episode, context), **models)
 
 
 def test_the_reader_writes_from_the_question_alone():
@@ -97,7 +100,7 @@ def test_a_generation_ended_by_a_stop_string_is_complete():
 
 
 def test_a_missing_optimizer_is_refused_with_the_setting_to_give():
-    (helper,) = Trained().needs.helpers.values()
+    (helper,) = needs_of(Trained()).helpers.values()
     with pytest.raises(InputError, match=r"--config\.method\.optimizer\.model\.checkpoint="):
         helper.check("config.method.optimizer.model")
     with pytest.raises(InputError, match="is not loaded"):
@@ -113,12 +116,12 @@ def test_invalid_settings_are_refused(kind, bad):
 
 def searched(texts, search, itself=False):
     index = ScriptedIndex(PASSAGES, ANGLES)
-    _, trace, cost = run(
-        lambda q, tools, trace: queries.search_for(
-            q, texts, tools, search, trace, search_question=itself
-        ),
-        index=index,
-    )
+
+    async def read(episode):
+        pool = await queries.search_for(episode, texts, search, search_question=itself)
+        return await episode.answer(pool)
+
+    _, trace, cost = run(read, llm=ScriptedModel("Rome"), index=index)
     return trace, cost
 
 
@@ -158,11 +161,8 @@ class Empty(ScriptedIndex):
 def test_without_passages_the_model_answers_directly():
     config = errr.Config(Prompted(context=False), reader=READER)
     llm = ScriptedModel({"Queries:": "first **", "Answer:": "Rome **"})
-    answer, _, _ = run(
-        lambda question, tools, _: config.answer(question, tools),
-        llm=llm,
-        index=Empty(PASSAGES, ANGLES),
-    )
+    tools = tools_of(llm, Empty(PASSAGES, ANGLES))
+    answer = run_step(functools.partial(answer_question, config), tools).value
     assert answer.trace["selected"] == {"ids": [], "scores": []} and answer.text == "Rome **"
     assert llm.prompts[1].endswith("Question: Where is it?\nAnswer:")
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from jaxrag.engines.local.inspection import Inspection
-from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run_step, tools_of
+from tests import scripted
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where": 40, "": 60}
@@ -62,5 +63,5 @@ class Transparent(ScriptedModel):
 
 def run(config, model, *, question=QUESTION, inside=True):
     """The outcome of one question over `ANGLES`."""
-    tools = tools_of(model, ScriptedIndex(ANGLES, QUERIES), inside=model if inside else None)
-    return run_step(config.answer, tools, question)
+    index = ScriptedIndex(ANGLES, QUERIES)
+    return scripted.run(config, model, index, question=question, inside=model if inside else None)

@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
+from jaxrag.methods.iterative.adaptive_rag import Classified, OneStrategy
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
 from tests.scripted import ScriptedModel
@@ -53,13 +55,13 @@ def test_the_most_probable_label_decides(scores, label):
     [(" A\n", "A", False), ("it is C.", "C", False), ("ABC", "B", True), ("", "B", True)],
 )
 def test_the_written_label_decides(text, label, junk):
-    trace = answer(Turns(*REASON), ScriptedModel(text), asked="text").value.trace
+    trace = answer(Turns(*REASON), ScriptedModel(text), complexity=Classified(asked="text")).value.trace
     assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
 
 
 def test_strategy_none_answers_directly():
     model = Turns(" 1830\n")
-    found = answer(model, complexity="none")
+    found = answer(model, complexity=OneStrategy("none"), candidates=None)
     assert found.value.text == "1830" and found.cost["llm_calls"] == 1
     assert "searches" not in found.value.trace and "searches" not in found.cost
     assert found.value.trace["gate"]["retrieve"] is False
@@ -68,25 +70,30 @@ def test_strategy_none_answers_directly():
 
 def test_strategy_single_searches_once():
     model = Turns(" 1830\n")
-    found = answer(model, complexity="single")
+    found = answer(model, complexity=OneStrategy("single"))
     assert found.cost["searches"] == 1 == found.cost["llm_calls"]
     assert found.value.trace["selected"]["ids"] == ["city"]
     assert "Strelsau is the capital of Ruritania." in model.prompts[0]
 
 
 def test_strategy_multi_is_ircot():
-    found = answer(Turns(*REASON), complexity="multi")
+    found = answer(Turns(*REASON), complexity=OneStrategy("multi"))
     assert found.value.text == "1830" and found.cost["searches"] == 2
     assert found.value.trace["loop"] == {"steps": 2, "end": "stated"}
 
 
 def test_a_classifier_is_needed():
     config = adaptive_rag.Config()
-    ((field, helper),) = config.needs.helpers.items()
-    with pytest.raises(InputError, match=r"give --config\.method\.classifier\.checkpoint="):
+    ((field, helper),) = needs_of(config).helpers.items()
+    checkpoint = r"give --config\.method\.complexity\.classifier\.checkpoint="
+    with pytest.raises(InputError, match=checkpoint):
         helper.check(f"config.method.{field}")
-    for complexity in ("none", "single", "multi"):
-        assert not dataclasses.replace(config, complexity=complexity).needs.helpers
+    assert helper.scores and not needs_of(config).scores  # of the classifier, not the run's model
+    for strategy in ("none", "single", "multi"):
+        fixed = needs_of(dataclasses.replace(config, complexity=OneStrategy(strategy)))
+        assert not fixed.helpers and fixed.search
+    nothing = adaptive_rag.Config(candidates=None, complexity=OneStrategy("none"))
+    assert not needs_of(nothing).search
 
 
 def test_the_prompts_must_name_three_labels(tmp_path):
@@ -99,8 +106,9 @@ def test_the_prompts_must_name_three_labels(tmp_path):
 @pytest.mark.parametrize(
     "config, setting, message",
     [
-        (adaptive_rag.Config, {"complexity": "some"}, "complexity is 'some'; allowed: trained,"),
-        (adaptive_rag.Config, {"asked": "x"}, "asked is 'x'; allowed: logprob, text"),
+        (OneStrategy, {"strategy": "some"}, "strategy is 'some'; allowed: none, single, multi"),
+        (Classified, {"asked": "x"}, "asked is 'x'; allowed: logprob, text"),
+        (adaptive_rag.Config, {"candidates": None}, "candidates is None, so nothing is searched"),
         (adaptive_labels.Config, {"bias": "x"}, "bias is 'x'; allowed: single, multi, drop"),
         (adaptive_labels.Config, {"right": "x"}, "right is 'x'; allowed: exact_match, contains"),
         (adaptive_labels.Config, {"held_out": 1.0}, "held_out is 1"),

@@ -9,6 +9,7 @@ from jaxrag.methods.iterative.flare import LookAhead
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import WORDS_AND_BREAKS, word_tokenizer
@@ -267,4 +268,4 @@ def test_lengths_out_of_range_are_refused(name):
 
 
 def test_flare_needs_logprobs():
-    assert flare.Config().needs.logprobs
+    assert needs_of(flare.Config()).logprobs

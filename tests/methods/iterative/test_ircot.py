@@ -93,8 +93,6 @@ def test_closed_questions():
 
 
 def test_invalid_settings_are_refused():
-    with pytest.raises(InputError, match="closed_tokens is 0"):
-        ircot.Config(closed_tokens=0)
     with pytest.raises(InputError, match="answer_from is 'x'; allowed: passages, reasoning"):
         ircot.Config(answer_from="x")  # type: ignore[arg-type]
     for name in ("k", "max_passages", "max_steps", "sentence_tokens"):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Passage, Question, Ranking
-from tests.scripted import ScriptedModel, run_step, tools_of
+from tests import scripted
+from tests.scripted import ScriptedModel
 from tests.words import word_tokenizer
 
 CITY = Passage("city", "Strelsau", "Strelsau is the capital of Ruritania. It is old. It is red.")
@@ -53,6 +54,5 @@ class WordIndex:
 
 def run(config, model, index=None, question=WHEN, *, classifier=None):
     """The outcome of one question."""
-    helpers = {"classifier": LanguageModelTool(classifier)} if classifier else {}
-    tools = tools_of(model, index, needs=config.needs, helpers=helpers)
-    return run_step(config.answer, tools, question)
+    helpers = {"complexity.classifier": LanguageModelTool(classifier)} if classifier else {}
+    return scripted.run(config, model, index, question=question, helpers=helpers)

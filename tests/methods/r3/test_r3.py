@@ -47,7 +47,7 @@ def test_an_open_question_reads_one_passage():
 
 
 def test_ten_passages_are_numbered_best_first():
-    config = r3.Config(OnePath(n=10), Top(k=10))
+    config = r3.Config(candidates=OnePath(n=10), select=Top(k=10))
     outcome, model = ask(OPEN, "Rome", config, passages=12)
     assert outcome.value.trace["selected"]["ids"] == [f"p{i}" for i in range(10)]
     (prompt,) = model.prompts
@@ -85,7 +85,7 @@ def test_the_query_is_the_question_without_options():
 
 
 def test_small_model_prompts_are_supported():
-    config = r3.Config(reader=Reader(prompts="small", answer_tokens=16), closed_tokens=4)
+    config = r3.Config(reader=Reader(prompts="small", answer_tokens=16, closed_tokens=4))
     for question, reply, text, tokens in (
         (OPEN, " Rome", "Rome", 16),
         (CLAIM, " true", "true", 4),
@@ -97,12 +97,12 @@ def test_small_model_prompts_are_supported():
         assert "it is here 0" in model.prompts[0]
 
 
-def test_invalid_settings_are_refused():
-    with pytest.raises(InputError, match="closed_tokens is 0"):
-        r3.Config(closed_tokens=0)
+def test_invalid_settings_are_refused(tmp_path):
     letters = dataclasses.replace(CHOICE, answers=("B",))
     with pytest.raises(InputError, match=r"Question m: none of its options .*\['B'\]"):
         ask(letters, "B")
-    with pytest.raises(InputError, match=r"dtr\.toml has no \[multiple_choice\]"):
-        ask(CHOICE, "B", r3.Config(reader=Reader(prompts="dtr")))
+    file = tmp_path / "mine.toml"
+    file.write_text('[context]\nuser = "{passages} {question}"\n')
+    with pytest.raises(InputError, match=r"mine\.toml has no \[multiple_choice\]"):
+        ask(CHOICE, "B", r3.Config(reader=Reader(prompts=str(file), by="logprob")))
     assert ask(dataclasses.replace(CHOICE, answers=()), "B")[0].value.text == "a rose"

@@ -166,8 +166,7 @@ def test_choices_are_named_by_their_letter() -> None:
         ({"beam": 0}, "beam is 0"),
         ({"form": "long", "depth": 1, "fidelity": "released"}, "depth 2 as released"),
         ({"segment_tokens": 0}, "segment_tokens 0"),
-        ({"closed_tokens": 0}, "closed_tokens is 0"),
-        ({"by": "logprob"}, "set by=text"),
+        ({"reader": Reader(by="logprob")}, "set reader.by=text"),
         ({"reader": Reader(truncate=True)}, "truncate=False"),
     ],
 )

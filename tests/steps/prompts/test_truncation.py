@@ -23,17 +23,16 @@ from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
-from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
-from jaxrag.types import Answer, InputError, Message, Passage, Question
+from jaxrag.types import InputError, Message, Passage, Question
 from tests.engines.fake_server import serving
 from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model
 from tests.experiments.small_run import write_small_run
-from tests.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_episode, tools_of
 
 OPTIONS = {"short": True}  # adds "short " to the end of each chat, and so to its length
 
@@ -106,14 +105,14 @@ parse = "text"
 
 
 def ask(model, passages, reader, text="Who?"):
-    """The trace of one question that is read from passages."""
+    """What the trace of one question that is read from passages tells of their truncation."""
 
-    async def answer(question, tools):
-        trace = {}
-        reply = await steps.ask_from_passages(question, passages, tools.llm, reader, trace)
-        return Answer(question.id, reply.text, trace)
+    async def answer(episode):
+        episode.conclude(await episode.ask("context", passages=passages))
 
-    return run_step(answer, tools_of(model), Question("q1", text, ("x",))).value.trace
+    question = Question("q1", text, ("x",))
+    _, trace = run_episode(answer, tools_of(model), question, reader)
+    return {name: fact for name, fact in trace.items() if name == "truncated"}
 
 
 # "aa bb cc/dd ee|Who?" has 8 + 1 + 5 + 1 + 4 = 19 tokens; three more are for the answer
@@ -282,16 +281,12 @@ def test_a_generated_pseudo_context_is_cut_too(one_a_byte):
     def said(prompt, settings):
         return "word " * 100 if "encyclopedic" in prompt else "ok"
 
-    async def answer(question, tools):
-        trace = {}
-        decision = await AgreementGate()(question, tools, reader, trace)
-        return Answer(question.id, str(decision.retrieve), trace)
-
     reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
     with pytest.raises(InputError, match="exceed"):
-        run_step(answer, tools_of(SmallModel(one_a_byte, 400, said=said)))
+        run_episode(AgreementGate(), tools_of(SmallModel(one_a_byte, 400, said=said)), reader=reader)
     reader = dataclasses.replace(reader, truncate=True)
-    trace = run_step(answer, tools_of(SmallModel(one_a_byte, 400, said=said))).value.trace
+    tools = tools_of(SmallModel(one_a_byte, 400, said=said))
+    _, trace = run_episode(AgreementGate(), tools, reader=reader)
     cut = trace["gate"]["second"]["truncated"]
     assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499
     assert cut["tokens_cut"] % len("word ") == 0 and "truncated" not in trace

@@ -1,0 +1,35 @@
+"""Answers in the texts that language models write."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.text.model_output import parse_answer
+
+
+@pytest.mark.parametrize(
+    "raw, how, answer",
+    [
+        ("<answer>Rome</answer>", "tags", "Rome"),
+        ("Sure! <answer> Rome </answer> Anything else?", "tags", "Rome"),
+        ("<ANSWER>Rome</ANSWER>", "tags", "Rome"),
+        ("<answer>Rome", "tags", "Rome"),
+        ("<answer>Rome\nIt is old.", "tags", "Rome"),
+        ("\n\nRome\nIt is old.", "tags", "Rome"),
+        ("Rome</answer>", "tags", "Rome"),
+        ("<answer></answer>", "tags", ""),
+        ("", "tags", ""),
+        ("  Rome \nIt is old.", "first_line", "Rome"),
+        ("Answer: Rome", "first_line", "Rome"),
+        (" \n ", "first_line", ""),
+        (" two\nlines ", "text", "two\nlines"),
+    ],
+)
+def test_parse_answer(raw, how, answer):
+    assert parse_answer(raw, how) == answer
+
+
+@given(st.text(), st.sampled_from(["tags", "first_line", "text"]))
+def test_any_text_can_be_parsed(raw, how):
+    parsed = parse_answer(raw, how)
+    assert parsed == parsed.strip() and (how == "text" or "\n" not in parsed)
