@@ -1,24 +1,54 @@
-"""Small equations of one question run on the host, whatever the default device is."""
+"""Equations of one question, compiled for the host's CPU.
+
+    >>> from jaxrag.functional.uncertainty import mean_nll
+    >>> u = on_host(mean_nll, static=("rule",))
+    >>> u(np.float32([-1, -2]), where=np.array([True, True]), ends=False, rule="paper")
+    array(1.5, dtype=float32)
+
+For a few numbers an accelerator's launch would take far longer than the computation, and their last
+bits would depend on the kind of device.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
+from jaxrag.types import InputError
 
-def on_host(equation: Callable[..., Any]) -> Callable[..., Any]:
-    """An equation, jitted or not, that runs on the host's CPU and returns NumPy arrays.
 
-    On an accelerator one call of a small equation waits for its launch far longer than it computes,
-    and its last bits depend on the kind of device.
+def on_host(
+    equation: Callable[..., Any], *, static: Sequence[str] = (), compiled: bool = True
+) -> Callable[..., Any]:
+    """The equation on a CPU: it takes JAX or NumPy arrays and returns NumPy arrays.
+
+    Args:
+      equation: a pure function of arrays.
+      static: names of arguments that are not arrays; it is compiled anew for each of their values.
+      compiled: whether by jit. As written, Python's floats are compared in float64.
+
+    Raises:
+      InputError: in a call, if JAX_PLATFORMS leaves out the CPU.
     """
+    function = jax.jit(equation, static_argnames=static) if compiled else equation
 
     @functools.wraps(equation)
-    def run(*args: Any, **options: Any) -> Any:
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            return jax.device_get(equation(*args, **options))
+    def call(*args: Any, **options: Any) -> Any:
+        with jax.default_device(_cpu()):  # arrays on an accelerator would pull the call there
+            return jax.device_get(function(*jax.device_get(args), **jax.device_get(options)))
 
-    return run
+    return call
+
+
+def _cpu() -> Any:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        raise InputError(
+            "JAX has no CPU, which computes the equations of one question: add cpu to "
+            f"JAX_PLATFORMS, which is {os.environ.get('JAX_PLATFORMS')!r}, after the accelerator."
+        ) from error

@@ -26,7 +26,7 @@ from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
 from jaxrag.types import InputError
 
-_trigger = on_host(uncertainty.trigger)
+_trigger = on_host(uncertainty.trigger, compiled=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from jaxrag.types import InputError
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
 
 
-_select_passages = on_host(ais.select_passages)
+_select_passages = on_host(ais.select_passages, static=("k", "score"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import Literal, NamedTuple
 
-import jax
 import numpy as np
 
 from jaxrag.core.checks import check_choices, check_limits
@@ -20,7 +19,7 @@ By = Literal["text", "logprob", "calibrated"]
 """How a closed question is answered: by the generated text; by the most probable option; by the
 option whose probability exceeds that after an empty prompt most (Zhao et al. 2021)."""
 
-_mean_nll = on_host(jax.jit(uncertainty.mean_nll, static_argnames="rule"))
+_mean_nll = on_host(uncertainty.mean_nll, static=("rule",))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,11 +15,11 @@ Source: docs/methods.md, "FairRAG".
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import zlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -89,9 +89,9 @@ class Config:
         return Scored({"score": pool.scores}, order.tolist(), {"logprob": float(logprob)})
 
 
-@on_host
+@functools.partial(on_host, static=("k", "alpha", "temperature"))
 def _drawn(
-    scores: Float[np.ndarray, " n"],
+    scores: Float[Array, " n"],
     *,
     seed: int,
     number: int,
@@ -100,7 +100,7 @@ def _drawn(
     temperature: float,
 ) -> tuple[Int[Array, " k"], Float[Array, ""]]:
     """Positions of ``k`` passages drawn without replacement, and the draw's log-probability."""
-    weights = plackett_luce.log_weights(jnp.asarray(scores), alpha=alpha, temperature=temperature)
+    weights = plackett_luce.log_weights(scores, alpha=alpha, temperature=temperature)
     key = jax.random.fold_in(jax.random.key(seed), number)
     order = plackett_luce.sample(key, weights, k=k)
     return order, plackett_luce.log_probability(weights, order)

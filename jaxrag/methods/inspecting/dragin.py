@@ -29,7 +29,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -186,7 +185,6 @@ def _padded(array: np.ndarray, *shape: int) -> np.ndarray:
 
 
 @on_host
-@jax.jit
 def _scores(
     entropies: Float[Array, " t"],
     attention: Float[Array, "t t"],
@@ -266,7 +264,6 @@ def _context(seen: Inspection, question: str, so_far: str, trigger: Trigger) -> 
 
 
 @on_host
-@jax.jit
 def _heaviest(
     attention: Float[Array, " t"],
     words: Int[Array, " t"],

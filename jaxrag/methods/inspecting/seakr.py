@@ -28,7 +28,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from jaxrag.core.checks import check_choices, check_limits
@@ -47,7 +46,7 @@ from jaxrag.types import InputError, Prompt
 
 _CUE = " So the answer is"
 
-_uncertainty = on_host(jax.jit(seakr.uncertainty))
+_uncertainty = on_host(seakr.uncertainty)
 _least_uncertain = on_host(seakr.least_uncertain)
 
 

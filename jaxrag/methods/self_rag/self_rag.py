@@ -28,7 +28,6 @@ import functools
 import itertools
 from typing import Any, Literal, NamedTuple
 
-import jax
 import numpy as np
 
 from jaxrag.core.checks import check_choices
@@ -49,10 +48,10 @@ from jaxrag.types import InputError
 Mode = Literal["checkpoint", "prompted"]
 Retrieve = Literal["adaptive", "always", "never"]
 
-_segment_scores = on_host(jax.jit(self_rag.segment_scores))
-_path_score = on_host(jax.jit(self_rag.path_score, static_argnames="rule"))
-_retrieval_probability = on_host(jax.jit(self_rag.retrieval_probability, static_argnames="rule"))
-_option_scores = on_host(jax.jit(self_rag.option_scores, static_argnames="count"))
+_segment_scores = on_host(self_rag.segment_scores)
+_path_score = on_host(self_rag.path_score, static=("rule",))
+_retrieval_probability = on_host(self_rag.retrieval_probability, static=("rule",))
+_option_scores = on_host(self_rag.option_scores, static=("count",))
 
 
 @dataclasses.dataclass(frozen=True)
