@@ -1,0 +1,53 @@
+"""Equations of one question, compiled for the host's CPU.
+
+    >>> from jaxrag.functional.uncertainty import mean_nll
+    >>> u = on_host(mean_nll, static=("rule",))
+    >>> u(np.float32([-1, -2]), where=np.array([True, True]), ends=False, rule="paper")
+    array(1.5, dtype=float32)
+
+For a few numbers an accelerator's launch would take far longer than the computation, and their last
+bits would depend on the kind of device.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
+
+import jax
+
+from jaxrag.types import InputError
+
+P = ParamSpec("P")
+
+
+def on_host(equation: Callable[P, Any], *, static: Sequence[str] = ()) -> Callable[P, Any]:
+    """The equation jit-compiled for a CPU: it takes JAX or NumPy arrays and returns NumPy arrays.
+
+    Args:
+      equation: a pure function of arrays.
+      static: names of arguments that are not arrays; it is compiled anew for each of their values.
+
+    Raises:
+      InputError: in a call, if JAX_PLATFORMS leaves out the CPU.
+    """
+    compiled = jax.jit(equation, static_argnames=static)
+
+    @functools.wraps(equation)
+    def call(*args: P.args, **options: P.kwargs) -> Any:
+        with jax.default_device(_cpu()):  # arrays on an accelerator would pull the call there
+            return jax.device_get(compiled(*jax.device_get(args), **jax.device_get(options)))
+
+    return call
+
+
+def _cpu() -> Any:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        raise InputError(
+            "JAX has no CPU, which computes the equations of one question: add cpu to "
+            f"JAX_PLATFORMS, which is {os.environ.get('JAX_PLATFORMS')!r}, after the accelerator."
+        ) from error
