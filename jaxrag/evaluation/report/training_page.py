@@ -70,15 +70,7 @@ def changed(trainings: Sequence[TrainingLog]) -> Grid:
         metric = "exact_match" if share else delta.name
         ends = (" ".join(with_interval(metric, at)) for at in (delta.before, delta.after))
         change = " ".join(difference_text(delta.difference, share=share))
-        rows.append(
-            (
-                delta.label,
-                delta.name,
-                f"{delta.difference.n:,}",
-                *ends,
-                change,
-            )
-        )
+        rows.append((delta.label, delta.name, f"{delta.difference.n:,}", *ends, change))
     return Grid(("training", "metric", "n", "before", "after", "change"), rows)
 
 
