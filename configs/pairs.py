@@ -4,8 +4,11 @@ Source: docs/methods.md, "PAIRS".
 
     python -m experiments.run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
 
-With SmolLM2, some minutes on 2 CPU cores: EM 25.0 [17.0, 33.0] on 100 questions (README). Larger
-tables are in docs/results/dtr_pairs.md.
+- hardware: 2 CPU cores (AVX2), 2026-11-27
+- minutes: 6 for four methods and the installation (``make quickstart``); not measured alone
+- score: EM 25.0 [17.0, 33.0], F1 31.1 [22.7, 39.7] on 100 questions, with SmolLM2 (README)
+
+Larger tables are in docs/results/dtr_pairs.md.
 
 Methods:
 
@@ -34,13 +37,33 @@ from configs.data import SOURCES, training_of
 from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
+from jaxrag.data.factbook.build import Factbook
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods import gold_geometry, pairs
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import DPR_AIS
+from jaxrag.retrieval.dense.scann.index import Scann
+from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.job import Job
-from jaxrag.steps.candidates import FixedMix, OnePath
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+
+RUN = Run(
+    method=pairs.Config(
+        gate=AgreementGate(),  # of the answers without context and from a pseudo-context
+        candidates=DualPath(n=5),  # by the question, and by the pseudo-context
+        select=AIS(k=K),
+        reader=SMALL,
+    ),
+    data=Factbook(countries=40),
+    limit=100,
+    model=Local(),  # SmolLM2-135M-Instruct
+    index=Scann(),  # all-MiniLM-L6-v2
+    reranker=QueryLikelihood(),  # for the baseline ``rerank`` and ``dpr_ais_rerank``
+)
+"""``pairs@quickstart``, whole; all other METHOD@DATA differ from it."""
 
 FIXED_MIXES: dict[str, Any] = {
     "wo_ais_2q1p": {"candidates": FixedMix(from_query=2, from_pseudo=1), "select": Top(k=3)},
@@ -49,10 +72,10 @@ FIXED_MIXES: dict[str, Any] = {
 """The ablations without AIS of PAIRS and DTR; they read three passages whatever the model."""
 
 
-def _methods(k: int, **reader: Any) -> dict[str, Any]:
-    """PAIRS and its ablations, reading k passages."""
-    full = pairs.Config(select=AIS(k=k), **reader)
-    ungated = dataclasses.replace(DPR_AIS, select=AIS(k=k), **reader)
+def _methods(full: Any) -> dict[str, Any]:
+    """PAIRS and its ablations, reading as many passages."""
+    k = full.select.k
+    ungated = dataclasses.replace(DPR_AIS, select=full.select, reader=full.reader)
     changes: dict[str, Any] = {
         "rerank": {"select": Rerank(k=k, with_pseudo=True)},
         "dynamic": {"select": AIS(k=k, score="dynamic")},
@@ -101,9 +124,9 @@ _TRAINABLE = [
     if (source := SOURCES[name.removeprefix("paper-")]).train is not None
     or (name.startswith("paper-") and source.paper is not None and source.paper.train)
 ]
-_PAPER = _methods(3)
+_PAPER = _methods(pairs.Config())
 METHODS = {
-    **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(K, reader=SMALL).items()},
+    **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(RUN.method).items()},
     **entries(prompted(SINGLE_SEARCH, "pairs"), PAIRS),
     "gold_geometry": Entry(_geometry, PAIRS.questions),
     "alpha": Entry(_alpha, _TRAINABLE),

@@ -1,4 +1,4 @@
-"""Iteration in a background thread: items are made while earlier ones are used."""
+"""Iteration in a background thread, which makes items while earlier ones are used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _here = threading.local()
 
 
 class StoppedError(Exception):
-    """The iteration in this background thread is not needed any more; see `check_stopped`."""
+    """The iteration of this background thread was closed; see `check_stopped`."""
 
 
 def check_stopped() -> None:
@@ -35,7 +35,7 @@ class _Raised(NamedTuple):
 
 
 def in_background(items: Iterable[T], *, ahead: int) -> Generator[T]:
-    """The same items in the same order, made by a thread that is up to ``ahead`` items ahead.
+    """Yields ``items`` in their order; a thread makes them, up to ``ahead`` items in advance.
 
     An exception of ``items`` is raised after the items before it. When the generator is closed, or
     the thread that uses it is interrupted, the background thread stops after its current item, or

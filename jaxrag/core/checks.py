@@ -1,4 +1,4 @@
-"""Checks of settings that name the field, its value and what is allowed."""
+"""Checks of settings; an error names the field, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrag.types import InputError
 
 
 def check_choices(settings: Any, **literals: Any) -> None:
-    """Checks that fields have a value of their ``Literal`` type.
+    """Checks that each field has a value of its ``Literal`` type.
 
     Raises:
       InputError: a field has another value.

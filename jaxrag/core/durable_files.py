@@ -18,7 +18,7 @@ _NO_ROOM = {
     errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
     errno.EFBIG: ("{} may not grow so large here", "raise the limit (ulimit -f)"),
 }
-"""What happened to a file, and what to do."""
+"""Error numbers of a full disk: what happened to a file, and what to do."""
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]:
-    """As `exclusive_directory`, for process ``number`` of ``count`` that fill one directory.
+    """Locks a directory for process ``number`` of ``count`` that fill it together.
 
     Raises:
       LockedError: a process holds the whole directory or has the same number, or one works there

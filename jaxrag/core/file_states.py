@@ -1,4 +1,4 @@
-"""States of files, which tell whether one has changed, and what stays as a job found it."""
+"""States of files, which tell whether a file has changed, and results that a job computes once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class FileState(NamedTuple):
-    """A file as its directory describes it; another content has another state, once `settled`.
+    """Size, times and inode of a file; they change with its content, once `settled`.
 
     Programs that keep the times of files, such as tar, set the modification time; the time of the
     last change (ctime) is the system's own.
@@ -33,7 +33,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, path: str | Path) -> FileState:
-        """The state of a file now; OSError if there is none."""
+        """The present state of a file; OSError if there is none."""
         stat = (path := Path(path).absolute()).stat()
         return cls(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
@@ -41,7 +41,7 @@ class FileState(NamedTuple):
     def settled(self) -> bool:
         """Whether the last change was over two seconds ago.
 
-        A file of this moment may change again within the resolution of its times.
+        A younger change may be followed by another one with the same times.
         """
         return time.time() - self.changed_ns / 1e9 > _SETTLED
 
@@ -64,13 +64,13 @@ _JOB: ContextVar[dict[Any, Any] | None] = ContextVar("job", default=None)
 
 @contextlib.contextmanager
 def one_start() -> Iterator[None]:
-    """A job, in which functions marked `once` answer as at their first call.
+    """Begins a job: until its end, functions marked `once` return the result of their first call.
 
-    So a file that is edited meanwhile changes nothing before the next job. A job within a job
+    So a file that is edited meanwhile changes nothing before the next job. A job inside another
     belongs to it.
     """
-    kept = _JOB.get()
-    token = _JOB.set({} if kept is None else kept)
+    results = _JOB.get()
+    token = _JOB.set({} if results is None else results)
     try:
         yield
     finally:
@@ -78,16 +78,16 @@ def one_start() -> Iterator[None]:
 
 
 def once(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """A function that is called once in a job for equal arguments; outside of jobs, each time."""
+    """Decorator: in a job (`one_start`), the function is called once for equal arguments."""
 
     @functools.wraps(function)
     def called(*given: Given.args, **named: Given.kwargs) -> Result:
-        kept = _JOB.get()
-        if kept is None:
+        results = _JOB.get()
+        if results is None:
             return function(*given, **named)
         key = function, given, tuple(sorted(named.items()))
-        if key not in kept:
-            kept[key] = function(*given, **named)
-        return kept[key]
+        if key not in results:
+            results[key] = function(*given, **named)
+        return results[key]
 
     return called

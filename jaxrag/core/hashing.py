@@ -35,8 +35,8 @@ def digest(*parts: str) -> str:
 
 def hash64(text: str) -> int:
     """64-bit hash (BLAKE2b) of a text, to tell millions of texts apart in little memory."""
-    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(found.digest(), "little")
+    blake = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(blake.digest(), "little")
 
 
 def digest_file(path: Path) -> str:
@@ -70,23 +70,23 @@ def hashed_once(path: Path, records: Path) -> HashedFile:
     state = FileState.of(path)
     settled, record = state.settled, records / f"{digest(state.path)[:16]}.json"
     try:
-        known = parse_json(record.read_bytes())
-        if known["file"] == state._asdict():
-            return HashedFile(state, str(known["sha256"]))
+        stored = parse_json(record.read_bytes())
+        if stored["file"] == state._asdict():
+            return HashedFile(state, str(stored["sha256"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         pass  # hashed again
-    found = digest_file(path)
+    sha256 = digest_file(path)
     if settled and FileState.of(path) == state:
         records.mkdir(parents=True, exist_ok=True)
-        kept = {"file": state._asdict(), "sha256": found}
-        write_text(record, json.dumps(kept, ensure_ascii=False))
-    return HashedFile(state, found)
+        entry = {"file": state._asdict(), "sha256": sha256}
+        write_text(record, json.dumps(entry, ensure_ascii=False))
+    return HashedFile(state, sha256)
 
 
 def read_as_hashed(items: Iterable[Item], files: Iterable[HashedFile]) -> Iterator[Item]:
-    """Items that are read from files; InputError after the last one if a file has changed.
+    """Yields items that are read from files; InputError after the last if a file has changed.
 
-    So what is made of them is complete only if it is of the content that was hashed.
+    So what is made of all items is made of the content that was hashed.
     """
     yield from items
     check_unchanged(file.state for file in files)

@@ -137,7 +137,7 @@ class HttpClient:
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         self._secret = _pattern(secrets)
-        self._long_secret = _pattern([one for one in secrets if len(one) >= _SHORT])
+        self._long_secret = _pattern([secret for secret in secrets if len(secret) >= _SHORT])
         self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
         self._concurrency = concurrency

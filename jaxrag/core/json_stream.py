@@ -53,16 +53,16 @@ def _elements(path: Path, text: _Text) -> Iterator[InputLine]:
 
 
 def _elements_of_field(path: Path, text: _Text, field: str) -> Iterator[InputLine]:
-    found = False
+    occurred = False
     for number in text.members("{}", "field"):
         if text.key(number, "field") != field:
             text.value(f"field {number}")
-        elif found:
+        elif occurred:
             raise text.error(f"field {field!r} occurs twice")
         else:
-            found = True
+            occurred = True
             yield from _elements(path, text)
-    if not found:
+    if not occurred:
         raise InputError(f"{path}: the object has no field {field!r}; is it another file?")
 
 
@@ -138,10 +138,10 @@ class _Text:
 
     def expect(self, character: str, where: str) -> None:
         """Reads one character; another is an error that says where it is needed."""
-        found = self.peek()
-        if found != character:
-            shown = f"there is {found!r}" if found else "the file is cut short"
-            raise self.error(f"{shown}; {character!r} is needed {where}")
+        read = self.peek()
+        if read != character:
+            problem = f"there is {read!r}" if read else "the file is cut short"
+            raise self.error(f"{problem}; {character!r} is needed {where}")
         self._at += 1
 
     def value(self, name: str) -> Any:

@@ -39,7 +39,7 @@ class InputLine(NamedTuple):
     inside: str = ""
 
     def string(self, field: str, *, optional: bool = False) -> str:
-        """A field's non-blank string; if optional and missing or null, "", and blank is allowed."""
+        """A field's non-blank string; if ``optional``, it may be blank, or missing or null ("")."""
         value = self._value(field, optional=optional)
         if value is None and optional:
             return ""
@@ -60,8 +60,8 @@ class InputLine(NamedTuple):
         if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
             return int(value)
         if type(value) is not int:
-            shown = repr(value) if isinstance(value, str) else type_name(value)
-            raise self.error(field, f"is {shown}; a whole number is needed")
+            value_text = repr(value) if isinstance(value, str) else type_name(value)
+            raise self.error(field, f"is {value_text}; a whole number is needed")
         return value
 
     def boolean(self, field: str) -> bool:
@@ -83,23 +83,23 @@ class InputLine(NamedTuple):
         return tuple(self._checked_unicode(field, item) for item in value)
 
     def answers(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
-        """As `strings`, each once; a list that is written as one of the strings is refused."""
-        found = self.strings(field, optional=optional)
-        for position, item in enumerate(found, 1):
+        """`strings` without repetitions; a string that is itself a written list is refused."""
+        items = self.strings(field, optional=optional)
+        for position, item in enumerate(items, 1):
             if written_list(item):
                 raise self.error(
                     field,
                     f"item {position} is {item[:60]!r}, a list written as a string: "
                     "put the strings of that list in its place",
                 )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(items))
 
     def items(self, field: str, *, optional: bool = False) -> list[Any]:
         """A field's list; only if optional may it be empty or missing."""
         return self._list(field, optional=optional, needed="a list")
 
     def record(self, field: str) -> InputLine:
-        """A field's object, whose errors name the fields on the way."""
+        """A field's object; its errors name the enclosing fields, too."""
         value = self._value(field, optional=False)
         return self._inner(field, value, f"{self.inside}{field}.")
 
@@ -161,7 +161,7 @@ def read_input(path: Path) -> Iterator[InputLine]:
 
 
 def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
-    """The JSON objects of lines; errors name ``path``. See `read_input`."""
+    """Parses each line as a JSON object; errors name ``path``. See `read_input`."""
     for number, raw in count_lines(path, lines):
         where = f"{path}, line {number}"
         try:
@@ -177,7 +177,7 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
 
 
 def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLine]:
-    """The records, which must not write the names of optional fields in several ways.
+    """Yields the records; fields that are named differently from record to record are refused.
 
     Raises:
       InputError: a record lacks a field that others have, and has one with a similar name that
@@ -208,18 +208,18 @@ def _similar(field: str, names: tuple[str, ...]) -> str:
 
 
 def written_list(text: str) -> list[str] | None:
-    """The strings of a list that a text writes as Python or JSON do; None for any other text."""
+    """Parses a list of strings that is written as in Python or JSON; None for any other text."""
     if text.strip()[:1] not in ("[", "("):
         return None
     for read in (ast.literal_eval, json.loads):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a backslash before another letter
-                found = read(text.strip())
+                value = read(text.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(found, (list, tuple)) and all(isinstance(one, str) for one in found):
-            return list(found)
+        if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+            return list(value)
     return None
 
 

@@ -82,14 +82,14 @@ def _is_archive(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_member(archive: Path, name: str) -> Iterator[BinaryIO | None]:
-    """The content of a zip or tar archive's file of this name, in whatever folder; None without.
+    """The content of the file of this name in a zip or tar archive, whatever its folder; or None.
 
     The member's own path is never used as a path of this machine.
     """
     with contextlib.ExitStack() as stack:
         if zipfile.is_zipfile(archive):
             packed = stack.enter_context(zipfile.ZipFile(archive))
-            names = [one for one in packed.namelist() if _is_member(one, name)]
+            names = [member for member in packed.namelist() if _is_member(member, name)]
             yield stack.enter_context(packed.open(names[0])) if names else None  # pyright: ignore
             return
         tar = stack.enter_context(tarfile.open(archive, "r|*"))

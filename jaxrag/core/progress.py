@@ -129,13 +129,13 @@ def _bar(
         TextColumn("{task.fields[note]}", markup=False),
     )
     pace = _Pace(time.monotonic())
-    with Progress(*columns, console=console) as shown:
-        task = shown.add_task(printable(label), total=total, completed=done, rate="", note="")
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(printable(label), total=total, completed=done, rate="", note="")
 
         def advance(count: int, note: str = "") -> None:
             now = time.monotonic()
             pace.add(count, now)
-            shown.update(task, advance=count, rate=pace.rate(now), note=printable(note))
+            bar.update(task, advance=count, rate=pace.rate(now), note=printable(note))
 
         yield advance
 

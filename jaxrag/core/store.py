@@ -153,7 +153,7 @@ class Store:
         Raises:
           InputError: an entry is damaged.
         """
-        found: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
         try:
             for start in range(0, len(keys), _KEYS_PER_SELECT):
                 part = keys[start : start + _KEYS_PER_SELECT]
@@ -164,10 +164,10 @@ class Store:
                 for key, value, stored_checksum in rows:
                     if not is_intact(key, value, stored_checksum):
                         raise self._damaged(key)
-                    found[key] = value
+                    values[key] = value
         except DATABASE_ERRORS as error:
             raise self._explained(error) from error
-        return found
+        return values
 
     def put(self, operation: str, identity: str, values: Mapping[bytes, bytes]) -> None:
         """Adds results in one transaction; keys that are present keep their value."""
@@ -188,20 +188,20 @@ class Store:
             raise self._explained(error) from error
 
     def _producer_id(self, operation: str, identity: str) -> int:
-        known = self._producer_ids.get((operation, identity))
-        if known is not None:
-            return known
+        number = self._producer_ids.get((operation, identity))
+        if number is not None:
+            return number
         execute = self._connection.execute
         execute(
             "INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)",
             (operation, identity),
         )
-        found = execute(
+        row = execute(
             "SELECT id FROM producers WHERE operation = ? AND identity = ?", (operation, identity)
         ).fetchone()
-        if found is None:
+        if row is None:
             raise sqlite3.DatabaseError("a row just inserted cannot be found")
-        (producer,) = found
+        (producer,) = row
         self._producer_ids[operation, identity] = producer
         return producer
 

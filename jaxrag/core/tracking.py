@@ -30,7 +30,7 @@ Track = Callable[[int, Mapping[str, Any]], None]
 
 @contextlib.contextmanager
 def tracking(directory: Path, *, after: int = 0, writes: bool = True) -> Iterator[Track]:
-    """Opens what ``$JAXRAG_TRACK`` names for a job; closed at the end of the block.
+    """Opens the trackers that ``$JAXRAG_TRACK`` names for a job; closes them after the block.
 
     Args:
       directory: of the job; its config.json, if there is one, is given to Weights & Biases.
@@ -56,7 +56,7 @@ def tracking(directory: Path, *, after: int = 0, writes: bool = True) -> Iterato
 
 
 def trackers() -> dict[str, Any]:
-    """The packages of what ``$JAXRAG_TRACK`` names; a job checks them before it loads anything.
+    """Imports the packages of the trackers that ``$JAXRAG_TRACK`` names, before a job loads data.
 
     Raises:
       InputError: see `tracking`.

@@ -36,8 +36,8 @@ def _said(record: Record) -> bool | None:
 
 
 def _reasons_on(record: Record) -> bool:
-    found = _answer(record)
-    unfinished = bool(found.get("reasoning_tokens")) and not (found.get("raw") or "").strip()
+    answer = _answer(record)
+    unfinished = bool(answer.get("reasoning_tokens")) and not (answer.get("raw") or "").strip()
     return unfinished or "unfinished reasoning" in record.get("error", "")
 
 
@@ -46,10 +46,10 @@ def _is_cut(record: Record) -> bool:
 
     Not what follows an answer, such as more lines, nor an answer that names its option.
     """
-    found = _answer(record)
-    if found.get("finish_reason") != "length" or not found.get("tokens") or _said(record):
+    answer = _answer(record)
+    if answer.get("finish_reason") != "length" or not answer.get("tokens") or _said(record):
         return False
-    return (found.get("raw") or "").rstrip().endswith((found.get("text") or "").strip())
+    return (answer.get("raw") or "").rstrip().endswith((answer.get("text") or "").strip())
 
 
 ALARMS: Mapping[str, Alarm] = {
@@ -99,16 +99,16 @@ ALARMS: Mapping[str, Alarm] = {
         lambda record: bool(_answer(record).get("junk")) or _said(record) is False,
     ),
 }
-"""All alarms by name. Records of earlier versions count what they can."""
+"""All alarms by name. A condition that an earlier version did not record is not met."""
 
 
 def count(records: Sequence[Record]) -> dict[str, int]:
     """The number of questions that meet the condition of each alarm."""
-    found = dict.fromkeys(ALARMS, 0)
+    counts = dict.fromkeys(ALARMS, 0)
     for record in records:
         for name, alarm in ALARMS.items():
-            found[name] += alarm.has(record)
-    return found
+            counts[name] += alarm.has(record)
+    return counts
 
 
 def raised(records: Sequence[Record]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The cells of a printed table: the printed number, ours with its interval, whether they agree.
+"""Cells of a paper's printed table: the printed value, ours with its interval, whether they agree.
 
 Reports of runs and reproduced tables both show them.
 """
@@ -48,7 +48,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A value of a table.
+    """A cell of a printed table, with our value.
 
     Attributes:
       row: number of the printed row.
@@ -74,7 +74,7 @@ class Cell(NamedTuple):
 
     @property
     def interval(self) -> Interval | None:
-        """Ours with its interval, in the table's unit."""
+        """Our value with its interval, in the table's unit."""
         if self.ours is None or not self.ours.interval.n:
             return None
         factor = 100 if self.unit in PERCENT else 1
@@ -115,15 +115,15 @@ class CellMaker:
     def of_row(
         self, number: int, values: Mapping[str, Mapping[str, float | None]] | None = None
     ) -> list[Cell]:
-        """The cells of a row: those of the data sets, then the means over them.
+        """Cells of the printed row ``number``: of each data set, then the means over data sets.
 
-        ``values`` replace the printed ones, which may be means alone.
+        ``values``, by data set and metric, replace the row's own where the paper prints means only.
         """
         row = self._printed.rows[number]
-        found = [*self._of_datasets(number, row.values if values is None else values)]
+        cells = [*self._of_datasets(number, row.values if values is None else values)]
         if AVERAGE in row.values:
-            found += self._averages(number, found)
-        return found
+            cells += self._averages(number, cells)
+        return cells
 
     def _of_datasets(
         self, number: int, values: Mapping[str, Mapping[str, float | None]]
@@ -139,10 +139,10 @@ class CellMaker:
         """The means over a row's columns; the printed ones only of the same data sets."""
         for metric, value in self._printed.rows[number].values[AVERAGE].items():
             own = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
-            known = [cell.ours.interval for cell in own if cell.ours and cell.ours.interval.n]
-            whole = own and len(known) == len(own)
+            measured = [cell.ours.interval for cell in own if cell.ours and cell.ours.interval.n]
+            whole = own and len(measured) == len(own)
             sets = [cell.column for cell in own]
-            mean = Measured(mean_interval(known, sets)) if whole else None
+            mean = Measured(mean_interval(measured, sets)) if whole else None
             printed = value if all(cell.column.same for cell in own) else None
             yield self._cell(number, Column(AVERAGE, ()), metric, printed, mean, AVERAGE)
 
@@ -169,5 +169,5 @@ class CellMaker:
         compared, minus = self._printed.differences.get(metric), self._printed.rows[number].minus
         if compared is None or minus is None:
             return self._read(number, column, metric)
-        ours, theirs = (self._value(one, column, compared) for one in (number, minus))
+        ours, theirs = (self._value(row, column, compared) for row in (number, minus))
         return None if ours is None or theirs is None else difference(ours, theirs)

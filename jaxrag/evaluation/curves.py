@@ -82,8 +82,8 @@ def ratio_curve(
     for i, count in enumerate(counts):
         columns[str(i)] = np.full(len(u), np.nan)
         columns[str(i)][order[:count]] = scores[order[:count]]
-    found = intervals(columns, resamples=RESAMPLES)
-    bands = np.array([found[name][:3] for name in columns])
+    means = intervals(columns, resamples=RESAMPLES)
+    bands = np.array([means[name][:3] for name in columns])
     at = u[order[np.array(counts) - 1]]
     return ThresholdCurve(at, np.array(counts) / len(u), bands[:, 0], bands[:, 1], bands[:, 2])
 
@@ -96,8 +96,8 @@ def _curve(
     at = thresholds(u, points=points)
     accepted = [u <= t for t in at]
     columns = {str(i): scores(mask) for i, mask in enumerate(accepted)}
-    found = intervals(columns, resamples=RESAMPLES)
-    bands = np.array([found[name][:3] for name in columns])
+    means = intervals(columns, resamples=RESAMPLES)
+    bands = np.array([means[name][:3] for name in columns])
     ratio = np.array([mask.mean() for mask in accepted])
     return ThresholdCurve(at, ratio, bands[:, 0], bands[:, 1], bands[:, 2])
 

@@ -1,4 +1,4 @@
-"""Our values beside printed ones: means over the questions of a run, and what is made of them."""
+"""Measured values to compare with printed ones: means over a run's questions, and differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScoredRun:
 
     @functools.cached_property
     def scores(self) -> Mapping[str, Float[np.ndarray, " q"]]:
-        """Every metric, a value a question (see `jaxrag.evaluation.metrics`)."""
+        """All metrics, with one value per question (see `jaxrag.evaluation.metrics`)."""
         return metrics.score(self.run.records, self.run.timings)
 
     @property
@@ -52,29 +52,29 @@ class ScoredRun:
 
     @functools.cache  # noqa: B019 - as many as a report or a table has
     def measure(self, metric: str) -> Measured:
-        """One of `metrics.COLUMNS`, or of `precision.NAMES`."""
+        """The mean of a metric of `metrics.COLUMNS` or of `precision.NAMES`."""
         if metric in precision.NAMES:
-            found = self._means or precision.intervals(self.run.records)
-            return Measured(found[metric])
+            means = self._means or precision.intervals(self.run.records)
+            return Measured(means[metric])
         return self.mean(self.scores[metric], self._means.get(metric))
 
-    def mean(self, values: Float[np.ndarray, " q"], known: Interval | None = None) -> Measured:
-        """The mean of a value a question, NaN left out; in the order of `questions`.
+    def mean(self, values: Float[np.ndarray, " q"], computed: Interval | None = None) -> Measured:
+        """Mean of one value per question, in the order of `questions`; NaN is left out.
 
-        ``known`` is its interval, if it has been computed already.
+        ``computed`` is the mean with its interval, if it has been computed already.
         """
         pairs = zip(self.questions, values.tolist(), strict=True)
         by_question = {name: value for name, value in pairs if not math.isnan(value)}
-        return Measured(known or interval(values), by_question)
+        return Measured(computed or interval(values), by_question)
 
 
 def difference(ours: Measured, theirs: Measured) -> Measured:
-    """Ours minus theirs, paired on the questions that both answered."""
+    """Mean of ours minus theirs, paired on the questions that both answered."""
     names = [name for name in ours.values if name in theirs.values]
     pairs = np.array([(ours.values[name], theirs.values[name]) for name in names]).reshape(-1, 2)
-    found = paired_difference(pairs[:, 0], pairs[:, 1])
+    paired = paired_difference(pairs[:, 0], pairs[:, 1])
     values = dict(zip(names, (pairs[:, 0] - pairs[:, 1]).tolist(), strict=True))
-    return Measured(Interval(*found[:4]), values)
+    return Measured(Interval(*paired[:4]), values)
 
 
 def mean_interval(intervals: Sequence[Interval], sets: Sequence[Hashable] = ()) -> Interval:
@@ -94,10 +94,10 @@ def mean_interval(intervals: Sequence[Interval], sets: Sequence[Hashable] = ()) 
     below: dict[Hashable, float] = collections.defaultdict(float)
     above: dict[Hashable, float] = collections.defaultdict(float)
     questions: dict[Hashable, int] = {}
-    for one, name in zip(intervals, named, strict=True):
-        below[name] += one.mean - one.low
-        above[name] += one.high - one.mean
-        questions[name] = max(one.n, questions.get(name, 0))
-    mean = sum(one.mean for one in intervals) / count
+    for part, name in zip(intervals, named, strict=True):
+        below[name] += part.mean - part.low
+        above[name] += part.high - part.mean
+        questions[name] = max(part.n, questions.get(name, 0))
+    mean = sum(part.mean for part in intervals) / count
     low, high = math.hypot(*below.values()) / count, math.hypot(*above.values()) / count
     return Interval(mean, mean - low, mean + high, sum(questions.values()))

@@ -68,10 +68,10 @@ def score(
     """All metrics of the records of a run; ``timings`` is keyed by question id."""
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
-    found = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
+    columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
     if any(map(_stored, timings.values())):
-        found["seconds"].fill(math.nan)
-    return found
+        columns["seconds"].fill(math.nan)
+    return columns
 
 
 def _stored(timing: Mapping[str, float]) -> bool:
@@ -93,10 +93,10 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
         answers |= dict.fromkeys(("exact_match", "contains", "sub_em"), right)
     costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}
     times = {name: float(timing[name]) for name in TIMINGS if timing.get(name) is not None}
-    found = retrieval(record)
+    retrieved = retrieval(record)
     if "top_holds_answer" in record:
-        found["ir_accuracy"] = float(record["top_holds_answer"])
-    return answers | found | gate(record) | costs | times
+        retrieved["ir_accuracy"] = float(record["top_holds_answer"])
+    return answers | retrieved | gate(record) | costs | times
 
 
 def _form(record: Record) -> Normalization:
@@ -121,21 +121,21 @@ def accuracy(
 
 
 def retrieval(record: Record) -> dict[str, float]:
-    """Gold passages among the passages that were selected for the reader, and in the pool."""
+    """Recall of gold passages, coverage and hit, of the selected passages and of the pool."""
     gold = frozenset(record.get("gold_passages", ()))
     trace = record.get("trace", {})
     searches = trace.get("searches", ())
     if not gold or not searches:
         return {}
     selected = trace.get("selected", {}).get("ids", ())
-    found = recall_at_k(selected, gold, k=len(selected))
+    recall = recall_at_k(selected, gold, k=len(selected))
     # ARS-RAG's judge searches for passages that nobody reads
     read = (search for search in searches if search.get("path") != "judged")
     pool = gold & {passage for search in read for passage in search["ids"]}
     return {
-        "recall": found,
-        "coverage": float(found == 1),
-        "hit": float(found > 0),
+        "recall": recall,
+        "coverage": float(recall == 1),
+        "hit": float(recall > 0),
         "pool_recall": len(pool) / len(gold),
     }
 
@@ -156,20 +156,20 @@ def holds_answer(
 
 
 def telling_answers(question: Question) -> tuple[str, ...]:
-    """The gold answers whose words in a passage say that it answers the question.
+    """Gold answers whose words in a passage are evidence that it answers the question.
 
     Not yes, no, true or false, and no answer of a statement to verify, of a yes/no question or of
     one with labels: any passage may have these words.
     """
     if question.task not in ("open", "multiple_choice"):
         return ()
-    return tuple(one for one in question.answers if normalize(one) not in _CLOSED)
+    return tuple(answer for answer in question.answers if normalize(answer) not in _CLOSED)
 
 
 def passage_has(
     passage: Passage, answers: Sequence[str], normalization: Normalization = "squad"
 ) -> bool:
-    """Whether the title or text of a passage has one of the answers, see `has_answer`."""
+    """Whether the title or text of a passage contains one of the answers, see `has_answer`."""
     text, *answers = unify(normalization, f"{passage.title} {passage.text}", *answers)
     return has_answer(text, answers)
 
@@ -184,8 +184,8 @@ def gate(record: Record) -> dict[str, float]:
 
 def totals(columns: Mapping[str, Float[np.ndarray, " q"]]) -> dict[str, float]:
     """Sums of the cost columns over all questions of a run; NaN for seconds that are not known."""
-    found = {name: float(np.nansum(columns[name])) for name in (*COSTS, *TIMINGS)}
-    return found | ({"seconds": math.nan} if np.isnan(columns["seconds"]).all() else {})
+    sums = {name: float(np.nansum(columns[name])) for name in (*COSTS, *TIMINGS)}
+    return sums | ({"seconds": math.nan} if np.isnan(columns["seconds"]).all() else {})
 
 
 def direct_answers(

@@ -25,12 +25,12 @@ def paired_rows(
     """
     searched = {_searched(run.config) for run in (ours, theirs)} - {""}
     pairs = [] if len(searched) > 1 else _shared(ours, theirs)
-    kept = [
+    pairs = [
         (row, other)
         for row, other in pairs
         if _gold(ours.records[row]) == _gold(theirs.records[other])
     ]
-    table = np.array(kept, dtype=np.int64).reshape(-1, 2)
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
@@ -39,27 +39,27 @@ def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
 
     Only fields that both runs recorded are compared, so runs of earlier versions can be read.
     """
-    shared, found = _shared(ours, theirs), []
+    shared, sentences = _shared(ours, theirs), []
 
     def count(part: Callable[[Record], object]) -> int:
         return sum(part(ours.records[a]) != part(theirs.records[b]) for a, b in shared)
 
     of = f"of {len(shared):,} shared questions"
     if other := count(_gold):
-        found.append(f"gold answers differ for {other:,} {of}, which are not paired")
+        sentences.append(f"gold answers differ for {other:,} {of}, which are not paired")
     if other := count(lambda record: set(record.get("gold_passages", ()))):
-        found.append(f"relevant passages differ for {other:,} {of}: compare no recall")
+        sentences.append(f"relevant passages differ for {other:,} {of}: compare no recall")
     if len({_searched(run.config) for run in (ours, theirs)} - {""}) > 1:
-        found.append("corpora differ, so no question is paired")
+        sentences.append("corpora differ, so no question is paired")
     elif len(_known("passages", ours, theirs)) > 1:
-        found.append("corpora differ in their numbers of passages")
+        sentences.append("corpora differ in their numbers of passages")
     same = len(shared) == len(ours.records) == len(theirs.records)
-    if not found and same and len(_known("identity", ours, theirs)) > 1:
-        found.append(
+    if not sentences and same and len(_known("identity", ours, theirs)) > 1:
+        sentences.append(
             "data sets differ in what the runs do not record: choices, grades, questions that were "
             "not asked, or a corpus that one of them did not search"
         )
-    return found
+    return sentences
 
 
 def _shared(ours: RunRecords, theirs: RunRecords) -> list[tuple[int, int]]:
@@ -93,9 +93,9 @@ def _searched(config: Mapping[str, Any]) -> str:
 def _corpora(index: Mapping[str, Any]) -> Iterator[str]:
     """The identities of "passages" in an index's record or in parts of it."""
     for name, part in index.items():
-        found = part.get("identity") if isinstance(part, Mapping) else part
-        if name == "passages" and isinstance(found, str):
-            yield found
+        identity = part.get("identity") if isinstance(part, Mapping) else part
+        if name == "passages" and isinstance(identity, str):
+            yield identity
         if isinstance(part, Mapping):
             yield from _corpora(part)
 
@@ -103,5 +103,5 @@ def _corpora(index: Mapping[str, Any]) -> Iterator[str]:
 def _known(name: str, *runs: RunRecords) -> set[str | int]:
     """The values of a field of the runs' data sets, where it is recorded."""
     datasets = [run.config.get("dataset") for run in runs]
-    values = [one.get(name) for one in datasets if isinstance(one, Mapping)]
+    values = [dataset.get(name) for dataset in datasets if isinstance(dataset, Mapping)]
     return {value for value in values if isinstance(value, str | int)}

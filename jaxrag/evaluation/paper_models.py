@@ -48,7 +48,7 @@ their printed names."""
 
 
 def shown_name(ours: str) -> str:
-    """The published name of a model or retriever of ours that a package contains, or ours."""
+    """Replaces a pip package's name of a model or retriever by the published one."""
     name, *kind = ours.split(", ")
     return ", ".join([_PACKAGES.get(name, name), *kind])
 
@@ -63,11 +63,11 @@ def same_model(printed: str, ours: str) -> bool:
       ours: the name in our tables, such as "bge-large-en-v1.5, ScaNN".
     """
     name, _, kind = ours.lower().partition(", ")
-    if trained := next((k for one, k in _TRAINED_HERE.items() if printed.startswith(one)), ""):
+    if trained := next((k for start, k in _TRAINED_HERE.items() if printed.startswith(start)), ""):
         return kind.startswith(trained) and name == TRAINED
-    known = RETRIEVERS.get(printed, ())
+    names = RETRIEVERS.get(printed, ())
     if printed in GENERATORS:
-        known = (GENERATORS[printed].rpartition("/")[2], _SELF_RAG.get(printed, printed))
-    if not known:  # a closed model, whose version is a suffix
+        names = (GENERATORS[printed].rpartition("/")[2], _SELF_RAG.get(printed, printed))
+    if not names:  # a closed model, whose version is a suffix
         return name.startswith(printed.lower())
-    return name in map(str.lower, known)
+    return name in map(str.lower, names)

@@ -39,7 +39,7 @@ def intervals(
 ) -> dict[str, Interval]:
     """Both precisions with bootstrap intervals over the questions that have options."""
     options = [r["trace"]["option"] for r in records if "option" in r.get("trace", {})]
-    options = [one for one in options if one["gold"] is not None]
+    options = [question for question in options if question["gold"] is not None]
     if not options:
         return dict.fromkeys(NAMES, _UNDEFINED)
     said = np.array([_NO_CLASS if o["said"] is None else o["said"] for o in options])
@@ -48,10 +48,10 @@ def intervals(
     each = _by_class(said, gold, classes)
     drawn = resampled_means(each, resamples=resamples, seed=seed)
     shares = _shares(np.vstack([each.mean(0), drawn]))  # the questions themselves come first
-    found = {"precision_macro": np.nan_to_num(shares).mean(1)}
+    scores = {"precision_macro": np.nan_to_num(shares).mean(1)}
     if 0 in classes and all(option["positive"] for option in options):
-        found["precision_positive"] = shares[:, classes.index(0)]
-    return {name: _interval(found.get(name), len(said)) for name in NAMES}
+        scores["precision_positive"] = shares[:, classes.index(0)]
+    return {name: _interval(scores.get(name), len(said)) for name in NAMES}
 
 
 def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:

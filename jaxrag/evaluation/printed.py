@@ -92,8 +92,8 @@ class PrintedTable(NamedTuple):
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of all rows."""
-        found = (metric for row in self.rows for cells in row.values.values() for metric in cells)
-        return tuple(dict.fromkeys(found))
+        names = (metric for row in self.rows for cells in row.values.values() for metric in cells)
+        return tuple(dict.fromkeys(names))
 
     def metric_of(self, metric: str, dataset: str = "") -> str | None:
         """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) for a printed one.
@@ -111,13 +111,13 @@ class PrintedTable(NamedTuple):
 @functools.cache
 def printed_tables() -> Mapping[str, PrintedTable]:
     """All tables by id, in the papers' order."""
-    found = {}
+    tables = {}
     for paper in PAPERS:
         file = resources.files("jaxrag.evaluation").joinpath("papers", f"{paper}.json")
         content = json.loads(file.read_text("utf-8"))
         for table in content["tables"]:
             name = f"{paper}/{table['name'].lower().replace(' ', '')}"
-            found[name] = PrintedTable(
+            tables[name] = PrintedTable(
                 name,
                 content["paper"],
                 table["name"],
@@ -127,7 +127,7 @@ def printed_tables() -> Mapping[str, PrintedTable]:
                 content["metrics"],
                 table.get("differences", {}),
             )
-    return found
+    return tables
 
 
 def _row(row: Mapping[str, Any], questions: Mapping[str, int]) -> PrintedRow:

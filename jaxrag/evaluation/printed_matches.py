@@ -1,4 +1,4 @@
-"""The printed rows that a run stands beside: the same method, model and data set, and what differs.
+"""Matches runs to the papers' printed rows of the same method, model and data set.
 
 Compared are retriever, judge, kind of reranker, passages, threshold, progress of R3's training, and
 whether the questions are training questions. Prompts and other settings are not.
@@ -57,7 +57,7 @@ _SHARE = re.compile(rf"{TRAINED}(?:-([0-9.]+))?,")  # checkpoints after a share 
 
 
 class PrintedMatch(NamedTuple):
-    """A printed row beside a run.
+    """A printed row that matches a run.
 
     Attributes:
       table, row: where it is printed.
@@ -80,7 +80,7 @@ def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
     Returns:
       Of each table the row that differs in the fewest settings, the first printed of several.
     """
-    dataset, name, found = name_of(config, "dataset"), _method(config), []
+    dataset, name, nearest = name_of(config, "dataset"), _method(config), []
     generator = name_of(config, "language_model")
     for table in printed_tables().values():
         rows = [
@@ -92,8 +92,8 @@ def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
             and (not row.generator or same_model(row.generator, generator))
         ]
         if rows:
-            found.append(min(rows, key=lambda match: len(match.differs)))
-    return found
+            nearest.append(min(rows, key=lambda match: len(match.differs)))
+    return nearest
 
 
 def _method(config: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def _method(config: Mapping[str, Any]) -> str:
     if own == "r3":  # it reads passages of any retriever: only the run's name tells the row
         own = ""
     candidates = (name, name.partition(" ")[0], own)
-    return next((one for one in candidates if one in _known_names()), "")
+    return next((name for name in candidates if name in _known_names()), "")
 
 
 @functools.cache
@@ -131,12 +131,12 @@ def _differences(row: PrintedRow, config: Mapping[str, Any]) -> Iterator[str]:
         printed = row.other.get(part) or getattr(row, part, None)
         if printed and not same_model(printed, name):
             yield f"{part} {printed} (ours: {name or 'none'})"
-    found = list(_settings(config.get("method", {})))
-    passages = [value for name, value in found if name in ("k", "read") and value]
+    settings = list(_settings(config.get("method", {})))
+    passages = [value for name, value in settings if name in ("k", "read") and value]
     if row.passages and passages and row.passages not in passages:
         yield f"{row.passages} passages (ours: {passages[0]})"
     if threshold := _THRESHOLD.fullmatch(row.method):
-        values = [value for name, value in found if name == "threshold"]
+        values = [value for name, value in settings if name == "threshold"]
         if float(threshold[2]) not in values:
             yield f"threshold {threshold[2]} (ours: {', '.join(map(str, values)) or 'none'})"
     printed, ours = row.other.get("progress_percent"), _progress(name_of(config, "retriever"))
@@ -152,14 +152,14 @@ def _differences(row: PrintedRow, config: Mapping[str, Any]) -> Iterator[str]:
 
 def _models(row: PrintedRow, config: Mapping[str, Any]) -> dict[str, str]:
     """Names of a run's other models by the part that they play, as far as the row names them."""
-    found = {"retriever": name_of(config, "retriever") if config.get("retriever") else ""}
+    models = {"retriever": name_of(config, "retriever") if config.get("retriever") else ""}
     if "judge" in row.other:
         helpers = config.get("helpers", {}).items()
-        judges = (name_of({"judge": one}, "judge") for field, one in helpers if "judge" in field)
-        found["judge"] = next(judges, name_of(config, "language_model"))
+        judges = (name_of({"judge": part}, "judge") for field, part in helpers if "judge" in field)
+        models["judge"] = next(judges, name_of(config, "language_model"))
     if "progress_percent" in row.other:  # compared by itself
-        found["retriever"] = _SHARE.sub(f"{TRAINED},", found["retriever"])
-    return found
+        models["retriever"] = _SHARE.sub(f"{TRAINED},", models["retriever"])
+    return models
 
 
 def _progress(retriever: str) -> float | None:

@@ -29,7 +29,7 @@ def reciprocal_rank(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: i
     """
     if not relevant:
         return math.nan
-    return next((1 / rank for rank, one in enumerate(ranked[:k], 1) if one in relevant), 0.0)
+    return next((1 / rank for rank, item in enumerate(ranked[:k], 1) if item in relevant), 0.0)
 
 
 def ndcg(
@@ -47,7 +47,7 @@ def ndcg(
       gain: of a grade.
     """
     ideal = _dcg(sorted(grades.values(), reverse=True)[:k], gain)
-    return _dcg([grades.get(one, 0) for one in ranked[:k]], gain) / ideal if ideal else math.nan
+    return _dcg([grades.get(item, 0) for item in ranked[:k]], gain) / ideal if ideal else math.nan
 
 
 def _dcg(grades: Sequence[int], gain: Gain) -> float:

@@ -154,11 +154,11 @@ class RunDirectory:
         if rows := [dataclasses.asdict(passage) for passage in passages]:
             jsonl.write(self.path / "passages.jsonl", rows)
         run = read_run(self.path)
-        found = summary(run, asked=len(question_ids))
+        figures = summary(run, asked=len(question_ids))
         answers = self.path / "answers.jsonl"
-        kept = {**found, _ANSWERS_HASH: digest_file(answers) if answers.is_file() else None}
-        write_text(self.path / "metrics.json", json.dumps(kept, indent=2, allow_nan=False) + "\n")
-        return found
+        saved = {**figures, _ANSWERS_HASH: digest_file(answers) if answers.is_file() else None}
+        write_text(self.path / "metrics.json", json.dumps(saved, indent=2, allow_nan=False) + "\n")
+        return figures
 
     def named_passages(self) -> list[str]:
         """Ids of all passages that the recorded searches found, without repeats."""
@@ -234,11 +234,11 @@ def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
         "errors": errors,
         "missing": asked - len(run.records),
         "means": {
-            name: found._asdict() if found.n else None
-            for name, found in (intervals(columns) | precision.intervals(run.records)).items()
-            if found.n or name == "seconds"
+            name: mean._asdict() if mean.n else None
+            for name, mean in (intervals(columns) | precision.intervals(run.records)).items()
+            if mean.n or name == "seconds"
         },
-        **({"classes": {n: one._asdict() for n, one in classes.items()}} if classes else {}),
+        **({"classes": {n: mean._asdict() for n, mean in classes.items()}} if classes else {}),
         "totals": {n: None if math.isnan(v) else v for n, v in metrics.totals(columns).items()},
         "alarms": {"questions": alarms.count(run.records), "raised": alarms.raised(run.records)},
     }
@@ -262,11 +262,11 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
         ]
     if recorded == given and type(recorded) is type(given):
         return []
-    shown = [
+    texts = [
         json.dumps(v) if isinstance(v, (str, int, float, list, dict, type(None))) else "absent"
         for v in (recorded, given)
     ]
-    return [f"{prefix}: {shown[0]} recorded, {shown[1]} now"]
+    return [f"{prefix}: {texts[0]} recorded, {texts[1]} now"]
 
 
 def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:

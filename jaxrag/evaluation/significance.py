@@ -54,8 +54,8 @@ def resampled_means(
     such a column's mean is over those drawn questions that define it (NaN when none does).
     """
     n, m = values.shape
-    known = ~np.isnan(values)
-    table = np.concatenate([np.where(known, values, 0.0), known], axis=1)
+    defined = ~np.isnan(values)
+    table = np.concatenate([np.where(defined, values, 0.0), defined], axis=1)
     sums = np.empty((resamples, 2 * m))
     rng = np.random.default_rng(seed)
     rows = max(1, _CHUNK // max(n, 1))
@@ -76,22 +76,22 @@ def intervals(
     seed: int = 0,
 ) -> dict[str, Interval]:
     """The mean of every column and its bootstrap interval; NaN entries are left out."""
-    known = {name: values[~np.isnan(values)] for name, values in columns.items()}
+    defined = {name: values[~np.isnan(values)] for name, values in columns.items()}
     empty = Interval(math.nan, math.nan, math.nan, 0)
-    found = dict.fromkeys(columns, empty)
-    moving = [name for name, values in known.items() if len(values) and np.ptp(values) > 0]
-    for name, values in known.items():
+    results = dict.fromkeys(columns, empty)
+    moving = [name for name, values in defined.items() if len(values) and np.ptp(values) > 0]
+    for name, values in defined.items():
         if len(values) and name not in moving:
-            found[name] = _constant(float(values[0]), len(values), level)
+            results[name] = _constant(float(values[0]), len(values), level)
     if moving:
         table = np.stack([np.asarray(columns[name], np.float64) for name in moving], axis=1)
         means = resampled_means(table, resamples=resamples, seed=seed)
         ends = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
         for name, low, high in zip(moving, *ends, strict=True):
-            found[name] = Interval(
-                float(known[name].mean()), float(low), float(high), len(known[name])
+            results[name] = Interval(
+                float(defined[name].mean()), float(low), float(high), len(defined[name])
             )
-    return found
+    return results
 
 
 def interval(
@@ -158,7 +158,7 @@ def paired_difference(
 def sign_flip_test(
     differences: Float[np.ndarray, " q"], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> float:
-    """Two-sided p-value of "each difference is as likely with the other sign".
+    """Two-sided p-value of the hypothesis that each difference is as likely as its negative.
 
     When all differences that are not zero have one size, as with exact match, the test is
     McNemar's and is computed exactly; otherwise signs are drawn ``resamples`` times and the

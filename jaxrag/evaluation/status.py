@@ -105,7 +105,7 @@ def status(
 def _dollars_left(run: RunRecords, missing: int, prices: Mapping[str, Price]) -> float | None:
     """What the missing questions cost if they take as many tokens as those so far."""
     price = prices.get(name_of(run.config, "language_model"))
-    spent = [price.of_question(one["cost"]) for one in run.records if price and "cost" in one]
+    spent = [price.of_question(line["cost"]) for line in run.records if price and "cost" in line]
     return missing * sum(spent) / len(spent) if spent else None
 
 

@@ -67,7 +67,7 @@ def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> li
 
 def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> list[Row]:
     """As ``summarise``, for runs that have been read already; grouped by data set."""
-    found = []
+    rows = []
     for members in by_dataset(runs).values():
         columns = [metrics.score(run.records, run.timings) for run in members]
         reference = _baseline(members, baseline)
@@ -84,7 +84,7 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                 changed = "; ".join(data_differences(run, members[reference]))
                 notes += [f"{label} and {names[reference]}: {changed}."] * bool(changed)
             errors = sum("error" in record for record in run.records)
-            found.append(
+            rows.append(
                 Row(
                     label=label,
                     method=name_of(run.config, "method"),
@@ -99,12 +99,12 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     differences=compared,
                     classes=precision.class_accuracy(run.records),
                     without_gold=sum(
-                        not one["gold_answers"] for one in run.records if "error" not in one
+                        not line["gold_answers"] for line in run.records if "error" not in line
                     ),
                     notes=tuple(notes),
                 )
             )
-    return found
+    return rows
 
 
 def by_dataset(runs: Iterable[RunRecords]) -> dict[str, list[RunRecords]]:

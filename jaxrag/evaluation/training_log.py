@@ -48,12 +48,12 @@ class TrainingLog(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
+        """The training's name in tables."""
         return self.path.name
 
     @property
     def seed(self) -> Any:
-        """The seed of its order and draws."""
+        """Seed of the order of questions and of random draws."""
         return _training(self.config).get("seed")
 
 
@@ -100,18 +100,18 @@ def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def evaluations(training: TrainingLog) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
     """For each evaluated metric, the steps and its values for all questions."""
-    found: dict[str, list[tuple[int, Any]]] = {}
+    by_name: dict[str, list[tuple[int, Any]]] = {}
     for line in training.steps:
         for name, values in line.get("each", {}).items():
-            found.setdefault(name, []).append((line["step"], np.array(values, np.float64)))
-    return found
+            by_name.setdefault(name, []).append((line["step"], np.array(values, np.float64)))
+    return by_name
 
 
 def is_share(name: str, trainings: Sequence[TrainingLog]) -> bool:
     """Whether a metric is shown in percent: all its values are between 0 and 1."""
-    found = [values for one in trainings for _, values in evaluations(one).get(name, ())]
-    known = [values[~np.isnan(values)] for values in found]
-    return name not in _PLAIN and all(np.all((some >= 0) & (some <= 1)) for some in known)
+    scores = [values for training in trainings for _, values in evaluations(training).get(name, ())]
+    defined = [values[~np.isnan(values)] for values in scores]
+    return name not in _PLAIN and all(np.all((some >= 0) & (some <= 1)) for some in defined)
 
 
 def changes(trainings: Sequence[TrainingLog]) -> list[Change]:
@@ -120,29 +120,29 @@ def changes(trainings: Sequence[TrainingLog]) -> list[Change]:
     Trainings whose settings differ only in the seed are averaged question by question: the
     interval is then over questions, for these seeds.
     """
-    found = [change for one in trainings for change in _changes(one.label, [evaluations(one)])]
+    rows = [change for log in trainings for change in _changes(log.label, [evaluations(log)])]
     for group in alike(trainings):
         if len(group) > 1:
-            found += _changes(f"{len(group)} seeds", [evaluations(one) for one in group])
-    return found
+            rows += _changes(f"{len(group)} seeds", [evaluations(log) for log in group])
+    return rows
 
 
 def alike(trainings: Sequence[TrainingLog]) -> list[list[TrainingLog]]:
     """Groups of trainings whose settings differ only in the seed."""
     groups: dict[str, list[TrainingLog]] = {}
-    for one in trainings:
-        plain = json.loads(json.dumps(one.config))
+    for training in trainings:
+        plain = json.loads(json.dumps(training.config))
         _training(plain).pop("seed", None)  # pyright: ignore[reportAttributeAccessIssue]
-        groups.setdefault(json.dumps(plain, sort_keys=True), []).append(one)
+        groups.setdefault(json.dumps(plain, sort_keys=True), []).append(training)
     return list(groups.values())
 
 
-def _changes(label: str, found: Sequence[Mapping[str, Any]]) -> list[Change]:
+def _changes(label: str, trainings: Sequence[Mapping[str, Any]]) -> list[Change]:
     lines = []
-    for name in found[0]:
-        if all(len(one.get(name, ())) > 1 for one in found):
-            before = np.mean([one[name][0][1] for one in found], axis=0)
-            after = np.mean([one[name][-1][1] for one in found], axis=0)
+    for name in trainings[0]:
+        if all(len(evaluated.get(name, ())) > 1 for evaluated in trainings):
+            before = np.mean([evaluated[name][0][1] for evaluated in trainings], axis=0)
+            after = np.mean([evaluated[name][-1][1] for evaluated in trainings], axis=0)
             difference = paired_difference(after, before)
             lines.append(Change(label, name, interval(before), interval(after), difference))
     return lines
@@ -150,13 +150,13 @@ def _changes(label: str, found: Sequence[Mapping[str, Any]]) -> list[Change]:
 
 def seconds(training: TrainingLog) -> dict[str, float]:
     """Total seconds of the steps by part; `REST` is what is not timed, such as evaluation."""
-    found = {
+    by_part = {
         label: sum(float(line.get(name, 0)) for line in training.steps)
         for name, label in PARTS.items()
     }
-    known = {name: value for name, value in found.items() if value}
+    spent = {name: value for name, value in by_part.items() if value}
     total = sum(float(line.get("seconds", 0)) for line in training.steps)
-    return {**known, REST: max(0.0, total - sum(known.values()))}
+    return {**spent, REST: max(0.0, total - sum(spent.values()))}
 
 
 def first_online(training: TrainingLog) -> int | None:

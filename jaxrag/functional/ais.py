@@ -1,9 +1,15 @@
 """Adaptive information selection (AIS): keeps passages by angles to query and pseudo-context.
 
+    >>> query, pseudo, passages = jnp.eye(2)[:1], jnp.eye(2)[1:], jnp.eye(2)[None]  # one question
+    >>> ids, where = jnp.array([[7, 8]]), jnp.array([[True, False]])
+    >>> score = jax.jit(jax.vmap(partial(select_passages, k=1)))
+    >>> score(query, pseudo, passages, ids, where=where).selection.ids
+    Array([[7]], dtype=int32)
+
 docs/methods.md, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
-and 8)"; equation 7 of DTR is equation 4 of PAIRS. Angles are in radians: theta0 between query and
-pseudo-context, theta1 between query and passage, theta2 between pseudo-context and passage; s0, s1,
-s2 are their cosines, the inner products of unit vectors.
+and 8)"; equation 7 of DTR is equation 4 of PAIRS. Symbols, for a query q, a pseudo-context p and a
+passage d: theta0 is the angle between q and p, theta1 between q and d, theta2 between p and d, in
+radians; s0, s1, s2 are their cosines, the inner products of unit vectors.
 
 Scores are functions of one passage and broadcast over many. Near +-1 a cosine does not determine
 its angle well (to 3e-4 rad in float32): compute angles from vectors by `angle`, not by arccos.
@@ -29,12 +35,12 @@ ALPHA0_RELEASED, ALPHA1_RELEASED = 0.45520, 0.05848
 
 
 def cosine_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """s1 + s2 of clipped cosines (PAIRS eq 1); the score of the released code."""
+    """s = s1 + s2, with cosines clipped to [-1, 1] (PAIRS eq 1); the score of the released code."""
     return _clip(s1) + _clip(s2)
 
 
 def angle_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """cos(theta1 + theta2) = s1 s2 - sqrt(1 - s1^2) sqrt(1 - s2^2) (PAIRS eq 4, DTR eq 7).
+    """s = cos(theta1 + theta2) = s1 s2 - sqrt(1 - s1^2) sqrt(1 - s2^2) (PAIRS eq 4, DTR eq 7).
 
     Cosines are clipped to [-1, 1]. The derivative of the roots at +-1, which is infinite, is set to
     0, so the gradient is finite everywhere.
@@ -48,14 +54,15 @@ def dynamic_weight(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> Float[Array, "*n"]:
-    """alpha = alpha0 + alpha1 theta0, clipped to [0, 1]: the query's weight (PAIRS eq 8)."""
+    """alpha = alpha0 + alpha1 theta0, clipped to [0, 1]: theta1's weight in s (PAIRS eq 8)."""
     return jnp.clip(alpha0 + alpha1 * theta0, 0.0, 1.0)
 
 
 def best_weight(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """alpha = theta2 / (theta1 + theta2): the weight of a gold passage's angles (PAIRS eq 6).
+    """alpha = theta2 / (theta1 + theta2), with the angles of a gold passage (PAIRS eq 6).
 
-    1 / 2 where both angles are 0.
+    With this weight both angles count alike: alpha theta1 = (1 - alpha) theta2. 1 / 2 where both
+    are 0.
     """
     total = theta1 + theta2
     zero = total == 0.0
@@ -65,9 +72,10 @@ def best_weight(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float
 def fit_alpha(
     theta0: Float[Array, " q"], alpha: Float[Array, " q"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """alpha1 and alpha0 of alpha = alpha1 theta0 + alpha0 by least squares (PAIRS eq 8).
+    """Least-squares line alpha = alpha1 theta0 + alpha0 over q questions (PAIRS eq 8).
 
-    Where all theta0 are equal, alpha1 is 0 and alpha0 the mean.
+    Returns the slope alpha1 = cov(theta0, alpha) / var(theta0), 0 where all theta0 are equal, and
+    the intercept alpha0 = mean(alpha) - alpha1 mean(theta0). ``alpha``: see `best_weight`.
     """
     across = theta0 - jnp.mean(theta0)
     square = jnp.sum(across * across)
@@ -86,7 +94,7 @@ def dynamic_score(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> Float[Array, "*n"]:
-    """cos(alpha theta1 + (1 - alpha) theta2) with alpha = `dynamic_weight` of theta0 (PAIRS eq 5).
+    """s = cos(alpha theta1 + (1 - alpha) theta2), alpha the `dynamic_weight` (PAIRS eq 5).
 
     The released code uses minus the angle: the same order, as the cosine decreases on [0, pi].
     """
@@ -101,11 +109,11 @@ def _weighted(
 
 
 def angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
-    """The angle between two vectors of any length, in [0, pi]; pi / 2 if either is zero.
+    """theta = 2 atan2(|u - v|, |u + v|) of u and v scaled to unit length, in [0, pi] (Kahan 2006).
 
-    2 atan2(|u - v|, |u + v|) of the unit vectors (Kahan 2006) has float32's full precision where
-    arccos of the inner product loses half of the digits. NaN if an entry is NaN or infinite. A
-    vector may count as zero if all its entries are below 1.2e-38, the smallest normal float32.
+    It has float32's full precision where arccos of the inner product loses half of the digits.
+    pi / 2 if u or v is zero; NaN if an entry is NaN or infinite. A vector may count as zero if all
+    its entries are below 1.2e-38, the smallest normal float32.
     """
     finite = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(v))
     u, v = _unit(u), _unit(v)
@@ -115,7 +123,7 @@ def angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 class Selection(NamedTuple):
-    """Selected candidates, best first, with positions in the pool; padded by -1, -inf, -1."""
+    """The k selected candidates, best first, with positions in the pool; padded by -1, -inf, -1."""
 
     ids: Int[Array, " k"]
     scores: Float[Array, " k"]
@@ -130,18 +138,17 @@ def select(
     k: int,
     where: Bool[Array, " n"] | None = None,
 ) -> Selection:
-    """The ``k`` best candidates of a padded pool, each id once.
+    """argtop-k over i of score_i: the ``k`` best candidates i of a padded pool of n (PAIRS eq 7).
 
-    Of the candidates (``where``) with the same id only the first counts, whatever their scores.
-    Equal scores are in order of position, NaN is last. Scores may be any, such as a reranker's
-    (PAIRS eq 7).
+    Each id is selected at most once: among the real candidates (``where``) with the same id only
+    the first counts, whatever its score. Equal scores are in order of position, NaN is last.
     """
     n = scores.shape[0]
     where = jnp.ones(n, bool) if where is None else where
     same = (ids[:, None] == ids[None, :]) & where[None, :]
-    kept = where & ~jnp.any(jnp.tril(same, -1), axis=1)
+    first = where & ~jnp.any(jnp.tril(same, -1), axis=1)
     # A sort by (excluded, -score), not top_k of -inf: the score of a candidate may be -inf.
-    out, _, order = lax.sort((~kept, -scores, jnp.arange(n)), num_keys=2, is_stable=True)
+    out, _, order = lax.sort((~first, -scores, jnp.arange(n)), num_keys=2, is_stable=True)
     order = jnp.where(out, -1, order)[:k]
     order = jnp.pad(order, (0, max(k - n, 0)), constant_values=-1)
     empty = order < 0
@@ -173,10 +180,12 @@ def select_passages(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> ScoredPool:
-    """AIS of one question from its vectors: scores the candidates and selects the ``k`` best.
+    """AIS of one question from its vectors: scores all candidates and selects the ``k`` best.
 
-    Pools are padded to a fixed n (``where`` marks the real candidates), so that a run compiles
-    this once. Vectors may have any length.
+    "angle_sum": s = cos(theta1 + theta2); "cosine_sum": s = cos theta1 + cos theta2; "dynamic":
+    s = cos(alpha theta1 + (1 - alpha) theta2), alpha = alpha0 + alpha1 theta0. Vectors may have any
+    length. Pools are padded to a fixed n (``where`` marks the real candidates), so that a run
+    compiles this once.
     """
     theta0 = angle(query, pseudo_context)
     theta1 = jax.vmap(angle, (None, 0))(query, passages)

@@ -1,10 +1,18 @@
 """SiDR's beta search: upper bounds on the scores of millions of passages' token sets.
 
-A passage's score is the sum of the query's weights over its tokens, docs/methods.md, "R3: the four
-searches". Instead of a sparse matrix product, each token looks up a row of 8-bit weights, one for
-each query of a batch, and rows are summed in 16 bits. Weights are rounded up, so sums are upper
-bounds: passages whose bound is too low are excluded for certain, and few have to be scored exactly
-(by `jaxrag.retrieval.sidr.bag_of_tokens`).
+    >>> queries = jnp.array([[2.0, 1.0, 0.0], [0.0, 0.0, 4.0]])
+    >>> table = level_table(queries, LEVELS / queries.max(axis=1))  # compiled, of q = 2 queries
+    >>> slots = jnp.full((STEP, BLOCK), PAD, jnp.uint16).at[:2, 0].set(jnp.uint16([0, 2]))
+    >>> blocks = block_bounds(Part(slots, jnp.array([0]), jnp.array([STEP]), jnp.array(1)), table)
+    >>> blocks >> 16  # bounds of a passage of the tokens 0 and 2, in levels
+    Array([[127, 127]], dtype=uint32)
+
+A passage's score is f(q, d) = sum over tokens v in d of q_v, with the query's weights q_v
+(docs/methods.md, "R3: the four searches"). Instead of a sparse matrix product, each token looks up
+a row of 8-bit weights, one for each query of a batch, and rows are summed in 16 bits. Weights are
+rounded up, so sums are upper bounds: passages whose bound is too low are excluded for certain, and
+few have to be scored exactly (by `jaxrag.retrieval.sidr.bag_of_tokens`). All functions are compiled
+and batched over queries already.
 
 Passages are stored in tiles of a [s tile] array of token ids: the i-th tile has the rows
 ``starts[i]`` to ``starts[i] + widths[i]``, and each column is one passage. A tile is as wide as its
@@ -85,11 +93,13 @@ class Selected(NamedTuple):
 def level_table(
     queries: Float[Array, "q v"], inverse: Float[Array, " q"]
 ) -> UInt8[Array, "65536 q"]:
-    """Weights of each token in levels, rounded up, for every 16-bit id; 0 beyond the vocabulary.
+    """W[v, q] = ceil(q_v LEVELS / max_v q_v): each token's weight in levels, for every 16-bit id v.
+
+    0 beyond the vocabulary. The product is first made larger by more than its float32 roundings.
 
     Args:
-      queries: weights, not negative.
-      inverse: LEVELS / the query's largest weight.
+      queries: weights q_v, not negative.
+      inverse: LEVELS / max_v q_v of each query.
     """
     # Compared as bits, as processors may flush weights below 1e-38 to zero.
     positive = lax.bitcast_convert_type(queries, jnp.int32) > 0
@@ -103,7 +113,7 @@ def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
     """Blocks of one part [b q]; q is 1 for a table without an axis of queries."""
     tile = part.slots.shape[1]
 
-    def one(at: tuple[Array, Array, Array]) -> Blocks:
+    def tile_bounds(at: tuple[Array, Array, Array]) -> Blocks:
         index, start, width = at
 
         def add(step: Array, sums: UInt16[Array, "tile ..."]) -> UInt16[Array, "tile ..."]:
@@ -116,8 +126,9 @@ def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
         sums = lax.fori_loop(0, width // STEP, add, zeros)
         return _two_best(sums, part.count - index * tile)
 
-    found = lax.map(one, (jnp.arange(part.starts.shape[0]), part.starts, part.widths))
-    return found.reshape(-1, *table.shape[1:] or (1,))
+    tiles = jnp.arange(part.starts.shape[0])
+    bounds = lax.map(tile_bounds, (tiles, part.starts, part.widths))
+    return bounds.reshape(-1, *table.shape[1:] or (1,))
 
 
 def _bounds_at_once(parts: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
@@ -132,18 +143,18 @@ def _bounds_at_once(parts: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
     rows = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
     words = lax.bitcast_convert_type(rows.reshape(len(rows), -1, 4), jnp.uint32)
 
-    def one(at: tuple[Array, Array, Array]) -> Blocks:
+    def tile_bounds(at: tuple[Array, Array, Array]) -> Blocks:
         index, starts, widths = at
 
         def add(step: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            found = []
+            looked_up = []
             for i in range(_STEPS_AT_ONCE):
                 height = step * _STEPS_AT_ONCE + i
                 ids = parts.slots[jnp.arange(p), starts + height]
                 ids = jnp.where((height < widths)[:, None], ids, PAD)  # beyond lies another tile
-                found.append(words.at[ids].get(mode="promise_in_bounds"))
+                looked_up.append(words.at[ids].get(mode="promise_in_bounds"))
             even, odd = sums
-            for first, second in zip(found[::2], found[1::2], strict=True):
+            for first, second in zip(looked_up[::2], looked_up[1::2], strict=True):
                 both = first + second
                 even, odd = even + (both & _EVEN_BYTES), odd + (both >> 8 & _EVEN_BYTES)
             return even, odd
@@ -156,8 +167,8 @@ def _bounds_at_once(parts: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
         return jax.vmap(_two_best)(sums, parts.count - index * tile)
 
     tiles = parts.starts.shape[1]
-    found = lax.map(one, (jnp.arange(tiles), parts.starts.T, parts.widths.T))
-    return found.swapaxes(0, 1).reshape(-1, *queries)
+    bounds = lax.map(tile_bounds, (jnp.arange(tiles), parts.starts.T, parts.widths.T))
+    return bounds.swapaxes(0, 1).reshape(-1, *queries)
 
 
 def _row(
@@ -187,14 +198,14 @@ def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> UInt32[Array, "b
 
 # A row of 64 bytes fits one AVX-512 register; XLA uses half of it by default.
 block_bounds = jax.jit(_bounds, compiler_options={"xla_cpu_prefer_vector_width": 512})
-"""Blocks of one part, on a CPU."""
+"""The two best bounds sum over v in d of W[v, q] of each block of one part, on a CPU."""
 
 
 @partial(jax.jit, static_argnames=("mesh", "axis", "at_once"))
 def sharded_block_bounds(
     parts: Part, table: UInt8[Array, "65536 q"], *, mesh: Mesh, axis: str, at_once: bool
 ) -> Blocks:
-    """Blocks of several parts, stacked in ``parts`` [p ...] and sharded over a mesh axis.
+    """`block_bounds` of several parts, stacked in ``parts`` [p ...] and sharded over a mesh axis.
 
     With ``at_once`` a device sums all its parts in one loop, which is faster on GPUs: 20 ms and not
     1,235 for 64 queries and 21 million passages on an H200. The blocks are the same.
@@ -203,8 +214,8 @@ def sharded_block_bounds(
     def local(parts: Part, table: UInt8[Array, "65536 q"]) -> Blocks:
         if at_once:
             return _bounds_at_once(parts, table)
-        found = lax.map(lambda part: _bounds(part, table), parts)
-        return found.reshape(-1, found.shape[-1])
+        bounds = lax.map(lambda part: _bounds(part, table), parts)
+        return bounds.reshape(-1, bounds.shape[-1])
 
     return jax.shard_map(
         local, mesh=mesh, in_specs=(P(axis), P()), out_specs=P(axis), check_vma=False
@@ -213,7 +224,7 @@ def sharded_block_bounds(
 
 @jax.jit
 def grouped(*parts: Blocks) -> tuple[Blocks, UInt32[Array, "q g"]]:
-    """Blocks of all parts, padded with 0 to whole groups, and the best of each group."""
+    """Blocks of all parts, padded with 0 to whole groups, and the maximum of each group."""
     blocks = jnp.concatenate(parts)
     blocks = jnp.pad(blocks, ((0, -blocks.shape[0] % GROUP), (0, 0)))
     return blocks, blocks.reshape(-1, GROUP, blocks.shape[1]).max(axis=1).T
@@ -221,7 +232,7 @@ def grouped(*parts: Blocks) -> tuple[Blocks, UInt32[Array, "q g"]]:
 
 @partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
 def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Selected:
-    """The ``wanted`` blocks with the best bounds of each query, best first.
+    """top-k over blocks of their best bounds, k = ``wanted``: for each query, best first.
 
     The blocks are sharded over a mesh axis.
     """
@@ -260,14 +271,14 @@ def _keys(packed: UInt32[Array, ...]) -> Float[Array, ...]:
 
 
 def unpack(packed: Any, blocks: Any) -> Selected:
-    """Lanes and bounds of selected blocks; of JAX or NumPy arrays [q m].
+    """Lanes and bounds of selected blocks, unpacked from JAX or NumPy arrays [q m].
 
     Args:
       packed: see `Blocks`.
-      blocks: their numbers, -1 for none.
+      blocks: numbers of these blocks, -1 for none.
     """
     bounds = (packed >> 16).astype("int32")
     lanes = BLOCK - 1 - (packed >> _LEAD_BITS).astype("int32") % BLOCK
     seconds = bounds - _LEAD + (packed & _LEAD).astype("int32")
-    found = ((x + 1) * (blocks >= 0) - 1 for x in (lanes, bounds, seconds))
-    return Selected(blocks, *found)
+    padded = ((x + 1) * (blocks >= 0) - 1 for x in (lanes, bounds, seconds))
+    return Selected(blocks, *padded)

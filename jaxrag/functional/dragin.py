@@ -1,7 +1,13 @@
 """DRAGIN (Su et al. 2024): when to retrieve (RIND), and what to search for (QFS).
 
-Attention is of one layer, [i j] from token i to token j. ``where`` marks the real tokens of
-padded arrays.
+    >>> attention = jnp.array([[[0.0, 0.0], [0.5, 0.5]]])  # of one text of two tokens
+    >>> a_max = jax.jit(jax.vmap(received))(attention, where=jnp.array([[True, True]]))
+    >>> jax.jit(jax.vmap(rind))(jnp.array([[3.0, 1.0]]), a_max, jnp.array([[True, True]]))
+    Array([[1.5, 0. ]], dtype=float32)
+
+Symbols, for a text of t tokens: A_ji is one layer's attention from token j to token i (an array
+[j i]), H_i the entropy in nats of the distribution that token i was sampled from, s_i is 1 for a
+content word and 0 for a stopword. ``where`` marks the real tokens of padded arrays.
 """
 
 from __future__ import annotations
@@ -12,9 +18,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def received(attention: Float[Array, "t t"], *, where: Bool[Array, " t"]) -> Float[Array, " t"]:
-    """Largest attention from later tokens to each token i: max over j > i of A[j, i]; 0 at the end.
+    """a_max(i) = max over j > i of A_ji: how much the text after token i depends on it.
 
-    It measures how much the following text depends on a token.
+    0 for the last token.
     """
     count = len(attention)
     later = jnp.arange(count)[:, None] > jnp.arange(count)
@@ -25,12 +31,12 @@ def received(attention: Float[Array, "t t"], *, where: Bool[Array, " t"]) -> Flo
 def relative(
     values: Float[Array, " t"], sentences: Int[Array, " t"], *, where: Bool[Array, " t"]
 ) -> Float[Array, " t"]:
-    """Values divided by their sentence's mean; 0 where that is 0.
+    """v_i |S| / sum over j in S of v_j, S the sentence of token i: values relative to its mean.
 
-    The released code applies it to the attention received: v_i * length / sum.
+    0 where the mean is 0. The released code applies it to a_max.
 
     Args:
-      values: of the tokens, not negative.
+      values: v, not negative.
       sentences: number of each token's sentence, at least 0 and below t.
       where: real tokens.
     """
@@ -44,12 +50,12 @@ def relative(
 def rind(
     entropies: Float[Array, " t"], attention: Float[Array, " t"], content: Bool[Array, " t"]
 ) -> Float[Array, " t"]:
-    """Real-time information need of each token: H_i * a_max(i) * s_i.
+    """S_i = H_i a_max(i) s_i: real-time information need of each token.
 
     Args:
-      entropies: H_i, of the distributions that the tokens were sampled from, in nats.
-      attention: a_max, `received` by each token, possibly `relative`.
-      content: s_i, whether a token is not a stopword.
+      entropies: H_i.
+      attention: a_max(i), see `received`, or its `relative` values.
+      content: s_i.
     """
     return jnp.where(content, entropies * attention, 0.0)
 
@@ -57,7 +63,7 @@ def rind(
 def first_above(
     scores: Float[Array, " t"], theta: float | Float[Array, ""], *, where: Bool[Array, " t"]
 ) -> Int[Array, ""]:
-    """Position of the first score above ``theta``; -1 if no score is."""
+    """min {i : S_i > theta}: position of the first score above ``theta``; -1 if there is none."""
     above = where & (scores > theta)
     return jnp.where(jnp.any(above), jnp.argmax(above), -1)
 
@@ -65,11 +71,11 @@ def first_above(
 def word_weights(
     attention: Float[Array, " t"], words: Int[Array, " t"], *, count: int
 ) -> Float[Array, " w"]:
-    """Attention from one token to each of ``count`` words: the sum over their tokens.
+    """W_w = sum over tokens i of word w of A_ji: attention from one token j to each word.
 
     Args:
-      attention: from that token to each token.
-      words: number of each token's word; negative for tokens outside words.
+      attention: A_ji of that token j.
+      words: number w of each token's word; negative for tokens outside words.
       count: number of words.
     """
     return jax.ops.segment_sum(attention, jnp.where(words >= 0, words, count), count + 1)[:count]
@@ -78,7 +84,10 @@ def word_weights(
 def heaviest(
     weights: Float[Array, " w"], n: int | Int[Array, ""], *, where: Bool[Array, " w"]
 ) -> Bool[Array, " w"]:
-    """Mask of the ``n`` largest real weights; ties go to the first, NaN last."""
+    """Mask of argtop-n over w of W_w: the ``n`` largest real weights.
+
+    Of equal weights the first is larger; NaN is least.
+    """
     order = jnp.lexsort((-weights, ~where))
     rank = jnp.zeros(len(weights), jnp.int32).at[order].set(jnp.arange(len(weights)))
     return where & (rank < n)

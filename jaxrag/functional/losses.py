@@ -1,9 +1,14 @@
 """Losses of a retriever: the contrastive losses of DPR, SiDR and R3, and KL divergence.
 
-docs/methods.md, "R3: loss"; Karpukhin et al. 2020 (DPR), Zhou et al. (SiDR), R3. A batch has n
-questions, each with a positive passage and hard negatives; all passages of the batch are candidates
-for each question. Relevance is the inner product of two vectors at temperature 1: over the
-vocabulary in SiDR, of hidden states in DPR.
+    >>> queries = passages = jnp.eye(2)[None]  # of one batch
+    >>> jax.device_get(jax.jit(jax.vmap(in_batch_negatives))(queries, passages)).round(2)
+    array([[0.31, 0.31]], dtype=float32)
+
+docs/methods.md, "R3: loss"; Karpukhin et al. 2020 (DPR), Zhou et al. (SiDR), R3. Symbols: a batch
+has n questions q_i, each with a positive passage d_i, and hard negatives; its m passages d_1 .. d_m
+are candidates for each question. f(q, d) = <q, d>, the inner product of two vectors: over the
+vocabulary in SiDR, of hidden states in DPR. log P(d | q) is the log-softmax of f over passages,
+log P(q | d) that over questions.
 """
 
 from __future__ import annotations
@@ -37,14 +42,13 @@ class Embedded(NamedTuple):
 def symmetric_contrastive(
     queries: Float[Array, "n v"], passages: Float[Array, "m v"]
 ) -> Float[Array, " n"]:
-    """-log P(passage i | query i) - log P(query i | passage i) of each question, in nats.
+    """L_i = -log P(d_i | q_i) - log P(q_i | d_i) of each question i, in nats.
 
-    The first probability is over all m passages, the second over all n queries (R3's L(q, d); the
-    released code's two cross-entropies).
+    R3's L(q, d) is their sum; the released code has the same two cross-entropies.
 
     Args:
-      queries: vectors of the questions.
-      passages: vectors of the positives, in the order of the questions, then of hard negatives.
+      queries: vectors of q_1 .. q_n.
+      passages: vectors of the positives d_1 .. d_n, then of the hard negatives.
     """
     scores = _scores(queries, passages)
     among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
@@ -55,9 +59,9 @@ def symmetric_contrastive(
 def in_batch_negatives(
     queries: Float[Array, "n v"], passages: Float[Array, "m v"]
 ) -> Float[Array, " n"]:
-    """-log P(passage i | query i) of each question among all m passages, in nats.
+    """L_i = -log P(d_i | q_i) of each question i, in nats (Karpukhin et al. 2020, equation 2).
 
-    Karpukhin et al. 2020 (DPR), equation 2; arguments as of `symmetric_contrastive`.
+    Arguments as of `symmetric_contrastive`.
     """
     return -jnp.diagonal(jax.nn.log_softmax(_scores(queries, passages), axis=1))
 
@@ -72,13 +76,13 @@ def _scores(queries: Float[Array, "n v"], passages: Float[Array, "m v"]) -> Floa
 
 
 def sidr_loss(queries: Embedded, passages: Embedded, *, form: Form = "paper") -> Float[Array, ""]:
-    """SiDR's loss of a batch, parametric and semi-parametric; L is `symmetric_contrastive`.
+    """sum_i L_i(E(q), E(d)) + L_i(E(q), T(d)) / 2 + L_i(T(q), E(d)) / 2: SiDR's loss of a batch.
 
-    "paper": L(E(q), E(d)) + L(E(q), T(d)) / 2 + L(T(q), E(d)) / 2, summed over the batch, with
-    sparse E, as the paper defines E. (It does not say whether that includes the loss; for dense
-    vectors there, pass them as the sparse ones.)
-    "released": [L(Ek(q), E(d)) + L(E(q), Ek(d)) + L(T(q), E(d)) + L(E(q), T(d))] / 4, with sparse
-    Ek and dense E, averaged over the batch.
+    L is `symmetric_contrastive`, E the sparse vectors, T the bags of tokens, see `Embedded`. This
+    is ``form`` "paper", where E is sparse as the paper defines it. (It does not say whether that
+    includes the loss; for dense vectors there, pass them as the sparse ones.)
+    "released": mean_i [L_i(Ek(q), E(d)) + L_i(E(q), Ek(d)) + L_i(T(q), E(d)) + L_i(E(q), T(d))] / 4
+    with sparse Ek and dense E.
     """
     loss = symmetric_contrastive
     if form == "paper":
@@ -94,11 +98,11 @@ def sidr_loss(queries: Embedded, passages: Embedded, *, form: Form = "paper") ->
 def distillation(
     scores: Float[Array, "n m"], targets: Float[Array, "n m"], *, temperature: float = 1.0
 ) -> Float[Array, ""]:
-    """Mean KL(P || R) over questions in nats: RePlug's loss, R3's ablation (Shi et al., 2023).
+    """mean_q sum_d P(d) log(P(d) / R(d)) = mean_q KL(P || R), in nats (Shi et al., 2023: RePlug).
 
-    R is the softmax of the retriever's ``scores`` over a question's m passages. P is the softmax
-    of ``targets`` / ``temperature``, the language model's log P(y|q,d), without gradient. A target
-    of -inf has probability 0.
+    R3's ablation. R is the softmax of the retriever's ``scores`` over a question's m passages, P
+    that of ``targets`` / ``temperature``, the language model's log P(y | q, d), without gradient.
+    A target of -inf has probability 0.
     """
     target = jax.nn.log_softmax(jax.lax.stop_gradient(targets) / temperature, axis=1)
     predicted = jax.nn.log_softmax(scores, axis=1)

@@ -1,4 +1,12 @@
-"""Mixtures of a language model's distributions after several passages (REPLUG)."""
+"""Mixtures of a language model's distributions after several passages (REPLUG).
+
+    >>> logprobs = jnp.log(jnp.array([[[0.5, 0.5], [1.0, 0.0]]]))  # one question, two passages
+    >>> mixed = jax.jit(jax.vmap(log_mixture))(jnp.zeros((1, 2)), logprobs)
+    >>> np.exp(jax.device_get(mixed)).round(2)
+    array([[0.75, 0.25]], dtype=float32)
+
+Source: docs/methods.md, "REPLUG".
+"""
 
 from __future__ import annotations
 
@@ -9,15 +17,15 @@ from jaxtyping import Array, Float
 def log_mixture(
     scores: Float[Array, " m"], logprobs: Float[Array, "m y"], *, temperature: float = 1.0
 ) -> Float[Array, " y"]:
-    """log p(y|q) = log sum_d lambda(d) p(y|q,d), natural logarithms.
+    """log p(y | q) = log sum_d lambda(d) p(y | q, d), lambda(d) = softmax_d(s(d) / T).
 
-    lambda is the softmax of the retrieval scores divided by ``temperature`` (Shi et al. 2023,
-    REPLUG, section 3.2).
+    Natural logarithms, for a question q and its m passages d (Shi et al. 2023, REPLUG, section
+    3.2).
 
     Args:
-      scores: relevance of m passages.
-      logprobs: log p(y|q,d) of each answer y after each passage.
-      temperature: above 0; towards 0, the best passage alone counts.
+      scores: s(d), relevance of each passage.
+      logprobs: log p(y | q, d) of each answer y after each passage.
+      temperature: T, above 0; towards 0, the best passage alone counts.
     """
     weights = jax.nn.log_softmax(scores / temperature)
     return jax.nn.logsumexp(weights[:, None] + logprobs, axis=0)

@@ -1,12 +1,20 @@
 """Proximal policy optimisation of a text generator: rewards, advantages, losses, KL control.
 
+    >>> rewards, values = jnp.array([[0.0, 1.0]]), jnp.array([[0.5, 0.5]])  # of one rollout
+    >>> advantages = jax.jit(jax.vmap(partial(generalized_advantages, decay=1.0)))
+    >>> advantages(rewards, values, where=jnp.array([[True, True]])).returns
+    Array([[1., 1.]], dtype=float32)
+
 Schulman et al. (2017), "Proximal policy optimization algorithms", with generalised advantage
 estimation (Schulman et al., 2016). The KL penalty and its control are those of Ziegler et al.
 (2019), "Fine-tuning language models from human preferences", as trainable RRR uses them (Ma et al.,
-2023; docs/methods.md, "ERRR: PPO"). A rollout is one generated text: actions are tokens, states the
-tokens before them. ``where`` marks the real tokens of rollouts that are padded on the right;
-padding has no effect. Logarithms are natural. Functions of [t] are for one rollout, to be
-``vmap``ped; means are over arrays of any shape.
+2023; docs/methods.md, "ERRR: PPO").
+
+Symbols: a rollout is one generated text of T tokens, the actions a_t; states s_t are the tokens
+before them. pi is the policy that is trained, pi_old the one that generated the rollout, pi_ref the
+reference; rho_t = pi(a_t | s_t) / pi_old(a_t | s_t). ``where`` marks the real tokens of rollouts
+that are padded on the right; padding has no effect. Logarithms are natural. Functions of [t] are
+for one rollout; means are over arrays of any shape.
 """
 
 from __future__ import annotations
@@ -34,15 +42,15 @@ def token_rewards(
     coefficient: Float[Array, ""] | float,
     where: Bool[Array, " t"],
 ) -> Float[Array, " t"]:
-    """r_t = -beta (log pi(a_t) - log pi_ref(a_t)), plus the text's score at its last token.
+    """r_t = -beta (log pi_old(a_t | s_t) - log pi_ref(a_t | s_t)) + [t = T] R.
 
     Ziegler et al. (2019), equation 2. The score of a rollout without tokens is lost.
 
     Args:
-      score: reward of the whole text.
-      logprobs: of the tokens under the policy that generated them.
-      reference: under the reference policy.
-      coefficient: beta.
+      score: R, reward of the whole text.
+      logprobs: log pi_old(a_t | s_t).
+      reference: log pi_ref(a_t | s_t).
+      coefficient: beta, weight of the KL penalty.
       where: real tokens.
     """
     log_ratio = jnp.where(where, logprobs - reference, 0.0)
@@ -58,13 +66,13 @@ def generalized_advantages(
     decay: float = 0.95,
     where: Bool[Array, " t"],
 ) -> Advantages:
-    """A_t = sum over l of (gamma lambda)^l delta_(t + l), with stopped gradients; 0 at padding.
+    """A_t = sum over l >= 0 of (gamma lambda)^l delta_(t+l), delta_t = r_t + gamma V_(t+1) - V_t.
 
-    delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token (Schulman et al., 2016,
-    equations 11 to 16).
+    V is 0 after the last token (Schulman et al., 2016, equations 11 to 16). Gradients are stopped;
+    padding gets 0.
 
     Args:
-      rewards: of the tokens.
+      rewards: r_t.
       values: V_t, the expected return before each token.
       discount: gamma.
       decay: lambda; 0 gives the one-step differences, 1 returns minus values.
@@ -83,7 +91,7 @@ def generalized_advantages(
 
 
 def masked_mean(values: Float[Array, "*n"], *, where: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """Mean over ``where``; 0 if it is empty (`jnp.mean` gives NaN)."""
+    """sum_i [where_i] x_i / sum_i [where_i]: mean of the values where true; 0 if there are none."""
     return jnp.where(where, values, 0.0).sum() / jnp.maximum(where.sum(), 1)
 
 
@@ -105,12 +113,12 @@ def whiten(
     shift: bool = True,
     epsilon: float = 1e-8,
 ) -> Float[Array, "*n"]:
-    """Values divided by their standard deviation; 0 outside ``where``.
+    """(x - mean x) / sqrt(var x + epsilon), with mean and variance over ``where``; 0 outside it.
 
     Args:
-      values: for example the advantages of all tokens of a batch.
+      values: x, for example the advantages of all tokens of a batch.
       where: the values that count.
-      shift: whether the mean becomes 0; otherwise it is kept.
+      shift: False adds mean x again, so that the mean is kept.
       epsilon: added to the variance.
     """
     white = _centred(values, where) * lax.rsqrt(_variance(values, where) + epsilon)
@@ -126,16 +134,16 @@ def policy_loss(
     clip: float,
     where: Bool[Array, "*n"],
 ) -> Float[Array, ""]:
-    """-mean of min(rho A, clip(rho, 1 - clip, 1 + clip) A), rho = pi(a) / pi_old(a).
+    """L = -mean_t min(rho_t A_t, clip(rho_t, 1 - epsilon, 1 + epsilon) A_t).
 
     Schulman et al. (2017), equation 7. The gradient of a token is 0 if its ratio is beyond the clip
     in the direction of its advantage, or if its advantage is 0, also where the ratio overflows. An
     overflowing ratio with a negative advantage gives an infinite loss.
 
     Args:
-      logprobs: of the tokens under the policy that is trained.
-      old: under the policy that generated them.
-      advantages: of the tokens.
+      logprobs: log pi(a_t | s_t).
+      old: log pi_old(a_t | s_t).
+      advantages: A_t.
       clip: epsilon.
       where: real tokens.
     """
@@ -157,10 +165,10 @@ def value_loss(
     clip: float,
     where: Bool[Array, "*n"],
 ) -> Float[Array, ""]:
-    """Half the mean of max((V - R)^2, (V_clipped - R)^2).
+    """L = 1/2 mean_t max((V_t - R_t)^2, (V'_t - R_t)^2), V' = V_old + clip(V - V_old, -c, c).
 
-    V_clipped is V kept within ``clip`` of ``old``, the value when the text was generated (Ziegler
-    et al.'s code). An infinite ``clip`` does not clip.
+    As in Ziegler et al.'s code. V are the ``values``, V_old (``old``) those when the text was
+    generated, R the ``returns``, c ``clip``; an infinite one does not clip.
     """
     values, old, returns = (jnp.where(where, x, 0.0) for x in (values, old, returns))
     clipped = old + jnp.clip(values - old, -clip, clip)
@@ -169,7 +177,7 @@ def value_loss(
 
 
 def entropy(logits: Float[Array, "*n v"]) -> Float[Array, "*n"]:
-    """Entropy of each distribution over the vocabulary, in nats.
+    """H = -sum_v p_v log p_v of each distribution p = softmax(logits) over the vocabulary, in nats.
 
     A logit of -inf is a token of probability 0: it adds 0 to the entropy and has gradient 0.
     """
@@ -181,9 +189,10 @@ def entropy(logits: Float[Array, "*n v"]) -> Float[Array, "*n"]:
 def approximate_kl(
     logprobs: Float[Array, "*n"], old: Float[Array, "*n"], *, where: Bool[Array, "*n"]
 ) -> Float[Array, ""]:
-    """KL(pi_old || pi) per token, estimated from tokens of pi_old: mean of rho - 1 - log rho >= 0.
+    """mean_t (rho_t - 1 - log rho_t) >= 0: estimate of KL(pi_old || pi) per token, in nats.
 
-    Estimator k3 of Schulman (2020), "Approximating KL divergence".
+    From tokens of pi_old; estimator k3 of Schulman (2020), "Approximating KL divergence".
+    Arguments as of `policy_loss`.
     """
     log_ratio = jnp.where(where, logprobs - old, 0.0)
     small = jnp.abs(log_ratio) < 0.05
@@ -199,7 +208,7 @@ def clip_fraction(
     clip: float,
     where: Bool[Array, "*n"],
 ) -> Float[Array, ""]:
-    """Share of tokens whose ratio is outside [1 - clip, 1 + clip]."""
+    """mean_t [|rho_t - 1| > epsilon]: share of clipped ratios. Arguments as of `policy_loss`."""
     ratio = jnp.exp(jnp.where(where, logprobs - old, 0.0))
     return masked_mean((jnp.abs(ratio - 1.0) > clip).astype(ratio.dtype), where=where)
 
@@ -207,7 +216,7 @@ def clip_fraction(
 def explained_variance(
     values: Float[Array, "*n"], returns: Float[Array, "*n"], *, where: Bool[Array, "*n"]
 ) -> Float[Array, ""]:
-    """1 - Var(returns - values) / Var(returns): 1 for perfect values, NaN for equal returns."""
+    """1 - Var(R - V) / Var(R), R returns, V values: 1 for perfect values, NaN for equal returns."""
     total, residual = _variance(returns, where), _variance(returns - values, where)
     return jnp.where(total > 0, 1.0 - residual / jnp.where(total > 0, total, 1.0), jnp.nan)
 
@@ -215,12 +224,12 @@ def explained_variance(
 def adapted_coefficient(
     coefficient: Float[Array, ""], kl: Float[Array, ""], *, target: float, rate: float
 ) -> Float[Array, ""]:
-    """beta (1 + K e) with e = clip(kl / target - 1, -0.2, 0.2) (Ziegler et al., 2019, section 2.2).
+    """beta (1 + K clip(KL / KL_target - 1, -0.2, 0.2)) (Ziegler et al., 2019, section 2.2).
 
     Args:
-      coefficient: current beta.
-      kl: measured, in nats per token (per text in the paper).
-      target: desired KL.
+      coefficient: beta, weight of the KL penalty so far.
+      kl: KL, measured, in nats per token (per text in the paper).
+      target: KL_target, in the same unit.
       rate: K, 0.1 in the paper; in code with a horizon, texts of a batch / horizon. 0 keeps beta.
     """
     error = jnp.clip(kl / target - 1.0, -0.2, 0.2)

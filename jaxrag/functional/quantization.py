@@ -1,9 +1,18 @@
 """Product quantization of vectors: codes whose inner products are close to those of the vectors.
 
+    >>> centers = jnp.array([[[0.0], [1.0]], [[0.0], [1.0]]])  # of two blocks
+    >>> vectors = jnp.array([[[[0.9], [0.2]]]])  # one index of one vector
+    >>> codes = jax.jit(jax.vmap(anisotropic_codes, (0, 0, 0, None)))
+    >>> codes(vectors, vectors, jnp.zeros((1, 1)), centers)
+    Array([[[1, 0]]], dtype=int32)
+
 A vector's dimensions are cut into blocks, and each block is replaced by one of its centers (Jégou
 et al. 2011, "Product Quantization for Nearest Neighbor Search"). Errors along the vector itself
 change its inner products with the queries that it answers, so that they weigh more (Guo et al.
 2020, "Accelerating Large-Scale Inference with Anisotropic Vector Quantization").
+
+Symbols: x_i is one of n vectors [d], m the number of blocks of s dimensions, c_j one of the c
+centers. The functions with n vectors are compiled already.
 """
 
 from __future__ import annotations
@@ -18,7 +27,7 @@ from jaxtyping import Array, Float, Int
 
 @jax.jit
 def nearest_center(vectors: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Int[Array, " n"]:
-    """Position of the center with the smallest Euclidean distance to each vector."""
+    """argmin_j |x_i - c_j|^2: the nearest center of each vector."""
     return jnp.argmax(vectors @ centers.T - 0.5 * jnp.sum(centers**2, axis=1), axis=1)
 
 
@@ -26,7 +35,7 @@ def nearest_center(vectors: Float[Array, "n d"], centers: Float[Array, "c d"]) -
 def center_sums(
     vectors: Float[Array, "n d"], weights: Float[Array, " n"], centers: Float[Array, "c d"]
 ) -> tuple[Float[Array, "c d"], Float[Array, " c"]]:
-    """Weighted sum and total weight of the vectors nearest to each center: a step of k-means."""
+    """sum_i w_i x_i and sum_i w_i over the vectors nearest to each center: a step of k-means."""
     nearest = nearest_center(vectors, centers)
     sums = jax.ops.segment_sum(vectors * weights[:, None], nearest, len(centers))
     return sums, jax.ops.segment_sum(weights, nearest, len(centers))
@@ -36,7 +45,7 @@ def center_sums(
 def block_sums(
     targets: Float[Array, "n m s"], weights: Float[Array, " n"], centers: Float[Array, "m c s"]
 ) -> tuple[Float[Array, "m c s"], Float[Array, "m c"]]:
-    """`center_sums` of every block."""
+    """`center_sums` of every block, without a loop over blocks; ``targets`` are the vectors."""
     nearest = anisotropic_codes(targets, targets, jnp.zeros_like(weights), centers, sweeps=0)
     member = jax.nn.one_hot(nearest, centers.shape[1]) * weights[:, None, None]
     return jnp.einsum("nmc,nms->mcs", member, targets), member.sum(axis=0)
@@ -45,10 +54,15 @@ def block_sums(
 def anisotropic_weight(
     squared_norms: Float[Array, " n"], dimension: int, threshold: float
 ) -> Float[Array, " n"]:
-    """How much more an error along the vector counts: h_parallel / h_orthogonal - 1, at least 0.
+    """eta = max((d - 1) T^2 / (|x|^2 - T^2) - 1, 0): how much more an error along x counts.
 
-    Guo et al., theorem 3.3: (d - 1) T^2 / (|x|^2 - T^2) for queries of unit length, of which those
-    with an inner product of at least T count; 0 where the vector is not longer than T.
+    The fraction is h_parallel / h_orthogonal of Guo et al., theorem 3.3, for queries of unit length
+    of which those with an inner product <q, x> >= T count. 0 where |x| <= T.
+
+    Args:
+      squared_norms: |x|^2 of each vector.
+      dimension: d.
+      threshold: T.
     """
     rest = squared_norms - threshold**2
     ratio = (dimension - 1) * threshold**2 / jnp.where(rest > 0, rest, jnp.inf)
@@ -64,11 +78,11 @@ def anisotropic_codes(
     *,
     sweeps: int = 3,
 ) -> Int[Array, "n m"]:
-    """Center of each of the ``m`` blocks, by coordinate descent on the anisotropic loss.
+    """Codes that minimise |e|^2 + eta <e, u>^2, e = x - (center of each block), by block descent.
 
-    The loss of an error e = target - code is |e|^2 + weight <e, direction>^2, with a direction of
-    unit length over all blocks. Descent begins at the nearest centers and passes ``sweeps`` times
-    over the blocks; with weight 0 the nearest centers are the minimum.
+    x are the ``targets``, u the ``directions``, of unit length over all blocks, eta the
+    ``weights``, see `anisotropic_weight`. Coordinate descent begins at the nearest centers and
+    passes ``sweeps`` times over the blocks; with eta = 0 the nearest centers are the minimum.
     """
     blocks = (targets.transpose(1, 2, 0), directions.transpose(1, 2, 0), centers)
     zero = jnp.zeros_like(weights)

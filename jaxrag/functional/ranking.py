@@ -1,8 +1,13 @@
 """RankNet's loss on the rewrites of one question, and metrics of rankings and scores.
 
+    >>> scores, labels = jnp.array([[0.0, 0.0]]), jnp.array([[1, 0]])  # of one question
+    >>> jax.device_get(jax.jit(jax.vmap(ranknet_loss))(scores, labels)).round(2)  # log 2
+    array([0.69], dtype=float32)
+
 docs/methods.md, "ARS-RAG: ranker" (eqs 7-9): RankNet (Burges et al., 2005) over all pairs of a
-question's rewrites, with one score per rewrite. The loss is JAX; the metrics are NumPy in float64,
-and NaN where they are undefined.
+question's n rewrites. Symbols: s_i is the score of rewrite i, y_i its label, the number of its
+relevant passages. The loss is JAX; the metrics are NumPy in float64, and NaN where they are
+undefined.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ Gain = Literal["exponential", "linear"]
 
 
 def pair_targets(labels: Real[Array, " n"]) -> Float[Array, "n n"]:
-    """P_ij = (1 + sign(y_i - y_j)) / 2, one of 0, 1/2 and 1 (ARS-RAG eq 7)."""
+    """P_ij = (1 + sign(y_i - y_j)) / 2: 1 if i is better than j, 1/2 if equal (ARS-RAG eq 7)."""
     return (1.0 + jnp.sign(labels[:, None] - labels[None, :]).astype(jnp.float32)) / 2.0
 
 
@@ -36,16 +41,17 @@ def ranknet_loss(
     where: Bool[Array, " n"] | None = None,
     ties: Ties = "half",
 ) -> Float[Array, ""]:
-    """Mean cross-entropy over the ordered pairs of one question, in nats (ARS-RAG eqs 8-9).
+    """L = -1/N sum over i != j of P_ij log sigma(s_i - s_j) + (1 - P_ij) log sigma(s_j - s_i).
 
-    -[P_ij log sigmoid(s_i - s_j) + (1 - P_ij) log sigmoid(s_j - s_i)]. Only differences of scores
-    matter; they may be infinite, but two equal infinite scores give NaN. With "half", a pair of
-    equal labels contributes log 2 at least. The loss is 0 without pairs, for example with "drop" if
-    all labels are equal.
+    Mean cross-entropy over the N ordered pairs of one question, in nats (ARS-RAG eqs 8-9); P_ij are
+    the `pair_targets`, sigma the logistic function. Only differences of scores matter; they may be
+    infinite, but two equal infinite scores give NaN. With "half", a pair of equal labels
+    contributes log 2 at least. The loss is 0 without pairs, for example with "drop" if all labels
+    are equal.
 
     Args:
-      scores: s_i, of each rewrite.
-      labels: y_i, number of its relevant passages.
+      scores: s_i.
+      labels: y_i.
       where: real rewrites; all by default.
       ties: see `Ties`.
     """
@@ -63,9 +69,10 @@ def ranknet_loss(
 
 
 def pairwise_accuracy(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float:
-    """Share of the pairs of different labels that the scores order correctly; equal scores half.
+    """mean of (1 + sign(s_i - s_j) sign(y_i - y_j)) / 2 over pairs of different labels.
 
-    NaN if all labels are equal.
+    The share of pairs that the scores order correctly; equal scores count half. NaN if all labels
+    are equal.
     """
     of_scores, of_labels = _signs(scores, labels)
     different = of_labels != 0
@@ -74,9 +81,10 @@ def pairwise_accuracy(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, "
 
 
 def auc(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float:
-    """Area under the ROC curve of labels 0 and 1: `pairwise_accuracy` in n log n time.
+    """P(s_i > s_j) + P(s_i = s_j) / 2 for y_i = 1, y_j = 0: area under the ROC curve.
 
-    1/2 is chance; NaN if all labels are equal (Hanley and McNeil, 1982).
+    `pairwise_accuracy` of labels 0 and 1, in n log n time (Hanley and McNeil, 1982). 1/2 is chance;
+    NaN if all labels are equal.
     """
     scores, labels = _checked(scores, labels)
     positive, negative = scores[labels == 1], np.sort(scores[labels == 0])
@@ -90,10 +98,11 @@ def auc(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float
 
 
 def kendall_tau(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float:
-    """Kendall's tau-b, rank correlation in [-1, 1] corrected for ties of both (Kendall, 1945).
+    """tau-b = (C - D) / sqrt(N_s N_y): rank correlation in [-1, 1] (Kendall, 1945).
 
-    (concordant - discordant) / sqrt(pairs untied in scores * pairs untied in labels); NaN if all
-    scores or all labels are equal.
+    C and D are the numbers of pairs that scores and labels order alike and oppositely, N_s and N_y
+    those with different scores and with different labels. NaN if all scores or all labels are
+    equal.
     """
     of_scores, of_labels = _signs(scores, labels)
     untied = float(np.abs(of_scores).sum()) * float(np.abs(of_labels).sum())
@@ -107,10 +116,11 @@ def ndcg(
     k: int | None = None,
     gain: Gain = "exponential",
 ) -> float:
-    """Discounted gain of the ``k`` first (default: all) relative to the best order, in [0, 1].
+    """nDCG@k = DCG / DCG of the best order, DCG = sum over ranks r <= k of G(y_r) / log2(r + 1).
 
-    The discount of rank r is 1 / log2(r + 1) (Järvelin and Kekäläinen, 2002). Equal scores get the
-    mean over their orders (McSherry and Najork, 2008). NaN if no label is above 0.
+    y_r is the label at rank r by falling score, G its `Gain`, ``k`` all by default; in [0, 1]
+    (Järvelin and Kekäläinen, 2002). Equal scores get the mean over their orders (McSherry and
+    Najork, 2008). NaN if no label is above 0.
     """
     scores, labels = _checked(scores, labels)
     if labels.size and labels.min() < 0:

@@ -1,5 +1,10 @@
 """SeaKR (Yao et al. 2024): self-aware uncertainty, from hidden states of sampled answers.
 
+    >>> states = jnp.array([[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [-1.0, 1.0]]])  # two prompts
+    >>> u = jax.jit(jax.vmap(uncertainty))(states, where=jnp.ones((2, 2), bool))
+    >>> jax.jit(jax.vmap(least_uncertain))(u[None], where=jnp.ones((1, 2), bool))
+    Array([0], dtype=int32)
+
 The score is EigenScore of INSIDE (Chen et al. 2024): how far the hidden states of a model's answers
 to one prompt are apart.
 """
@@ -13,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 def uncertainty(
     states: Float[Array, "n d"], *, where: Bool[Array, " n"], alpha: float = 1e-3
 ) -> Float[Array, ""]:
-    """1/k log det(Z J Z^T + alpha I) of k answers; +inf without answers.
+    """U = 1/k log det(Z J Z^T + alpha I) of the k answers to one prompt; +inf without answers.
 
     Z has a state in each row, and J = I - 11^T/d centres each row over its d features. For similar
     answers the Gram matrix is nearly singular, and in float32 its rounding would hide alpha. So
@@ -22,8 +27,8 @@ def uncertainty(
     that are equal differ by exactly 0, however large they are.
 
     Args:
-      states: hidden state of each sampled answer's last token, at one layer.
-      where: real answers; the released code leaves out blank ones.
+      states: Z, hidden state of each sampled answer's last token, at one layer.
+      where: the k real answers; the released code leaves out blank ones.
       alpha: makes the determinant positive.
     """
     n = len(states)
@@ -45,7 +50,7 @@ def uncertainty(
 
 
 def least_uncertain(scores: Float[Array, " n"], *, where: Bool[Array, " n"]) -> Int[Array, ""]:
-    """Position of the lowest score among ``where``; ties go to the first.
+    """argmin_i U_i among ``where``, of uncertainties U (``scores``); ties go to the first.
 
     NaN counts as infinite. The result is 0 where no score is finite.
     """

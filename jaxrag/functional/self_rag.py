@@ -1,10 +1,15 @@
 """Self-RAG's scores (Asai et al. 2024, section 3.3 and its appendix on inference).
 
+    >>> logprobs = jnp.log(jnp.array([[0.4, 0.1], [0.1, 0.3]]))  # of two passages
+    >>> jax.device_get(jax.jit(jax.vmap(relevance_score))(logprobs)).round(2)
+    array([0.8 , 0.25], dtype=float32)
+
 A language model critiques passages and answers by reflection tokens. Their natural
 log-probabilities give a score of each segment of an answer: is the passage relevant, does it
 support the segment, is the segment useful, and how probable is it. Log-probabilities are in the
 order: relevant, irrelevant; fully, partially, not supported; utility 1 to 5; retrieval, no
-retrieval.
+retrieval. Symbols: P(x) is the model's probability of reflection token x, p(x) its share among the
+tokens of its kind, see `shares`.
 
 ``rule`` decides where the released code disagrees with the paper.
 """
@@ -55,7 +60,7 @@ class Scores(NamedTuple):
 
 
 def shares(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, " a"]:
-    """Probabilities of the tokens, normalised to sum to 1; all 0 if none is possible."""
+    """p(x) = P(x) / sum over y of P(y): shares of tokens of one kind; all 0 if none is possible."""
     top = jnp.max(logprobs)
     possible = top != -jnp.inf  # NaN stays NaN
     odds = jnp.where(possible, jnp.exp(logprobs - jnp.where(possible, top, 0.0)), 0.0)
@@ -65,7 +70,7 @@ def shares(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, " a"]:
 def retrieval_probability(
     logprobs: Float[Array, " a"], *, rule: Rule = "paper"
 ) -> Float[Array, ""]:
-    """P(retrieval) / (P(retrieval) + P(no retrieval)), to be compared with a threshold.
+    """p(retrieval) = P(retrieval) / (P(retrieval) + P(no retrieval)), compared with a threshold.
 
     The released code for short answers omits the exponentials: ln P(retrieval) / (ln P(retrieval) +
     ln P(no retrieval)) decreases as retrieval becomes more probable (rule "released"; 0.5 if both
@@ -80,27 +85,27 @@ def retrieval_probability(
 
 
 def relevance_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, ""]:
-    """P(relevant) / (P(relevant) + P(irrelevant)), in [0, 1]."""
+    """s_rel = p(relevant) = P(relevant) / (P(relevant) + P(irrelevant)), in [0, 1]."""
     return shares(logprobs)[0]
 
 
 def support_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, ""]:
-    """Share of "fully supported" plus half the share of "partially", in [0, 1]."""
+    """s_sup = p(fully supported) + p(partially supported) / 2, in [0, 1]."""
     fully, partially, _ = shares(logprobs)
     return fully + 0.5 * partially
 
 
 def utility_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, ""]:
-    """Mean of `UTILITIES`, weighted by the shares of the five grades, in [-1, 1]."""
+    """s_use = sum over grades g = 1 .. 5 of (g - 3) / 2 p(g), in [-1, 1]; see `UTILITIES`."""
     return jnp.sum(shares(logprobs) * jnp.asarray(UTILITIES))
 
 
 def sequence_score(
     logprobs: Float[Array, " t"], *, where: Bool[Array, " t"] | None = None
 ) -> Float[Array, ""]:
-    """exp of the mean token log-probability of a segment, in [0, 1]; 0 without tokens.
+    """s_seq = exp(1/T sum_t log P(y_t | y_<t)) of a segment y_1 .. y_T, in [0, 1]; 0 if T = 0.
 
-    The paper has p(segment); the mean over tokens is the released code's.
+    The paper has P(segment); the mean over tokens is the released code's.
     """
     where = jnp.ones_like(logprobs, bool) if where is None else where
     count = jnp.sum(where)
@@ -115,13 +120,13 @@ def segment_scores(
     where: Bool[Array, " t"] | None = None,
     weights: Weights = WEIGHTS,
 ) -> Scores:
-    """All parts of one segment's score, and their weighted sum (the paper's eqs 3 and 4).
+    """S = w_seq s_seq + w_rel s_rel + w_sup s_sup + w_use s_use, and its parts (eqs 3 and 4).
 
     Args:
       critique: -inf for relevance and support, if there is no passage, gives scores of 0.
-      logprobs: of the segment's own tokens.
+      logprobs: log P(y_t | y_<t) of the segment's own tokens.
       where: real tokens.
-      weights: of the parts.
+      weights: w.
     """
     relevance = relevance_score(critique.relevance)
     support = support_score(critique.support)
@@ -142,10 +147,10 @@ def path_score(
     where: Bool[Array, " n"] | None = None,
     rule: Rule = "paper",
 ) -> Float[Array, ""]:
-    """The score of an answer of several segments; 0 without segments.
+    """mean_i S_i (rule "released": prod_i S_i) of an answer's n segments; 0 without segments.
 
-    The paper does not say how segments' scores are combined; under its rule they are averaged, so
-    that longer answers have no advantage. The released code multiplies them.
+    The paper does not say how segments' ``scores`` S_i are combined; under its rule they are
+    averaged, so that longer answers have no advantage. The released code multiplies them.
     """
     where = jnp.ones_like(scores, bool) if where is None else where
     count = jnp.sum(where)
@@ -157,8 +162,9 @@ def path_score(
 def option_scores(
     scores: Float[Array, " n"], options: Int[Array, " n"], *, count: int
 ) -> Float[Array, " a"]:
-    """Sum of the scores of the passages with each of ``count`` options; the largest is the answer.
+    """sum of S_i over passages i with option a, for each of a closed question's ``count`` options.
 
-    ``options`` are the options, from 0, that closed questions' passages lead to; negative for none.
+    The option with the largest sum is the answer. ``scores`` are the S_i, ``options`` the option
+    that the model answers from each passage, from 0; negative for none.
     """
     return jax.ops.segment_sum(scores, jnp.where(options < 0, count, options), count + 1)[:count]

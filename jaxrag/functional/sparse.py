@@ -1,8 +1,16 @@
 """Exact search of sparse vectors over a vocabulary, with some hundred entries each.
 
+    >>> values = jnp.float16([1, 0.5])  # at the tokens 3 and 5 of one vector
+    >>> ids = jnp.array([3, 5], jnp.uint16)
+    >>> entries = jnp.concatenate([ids, lax.bitcast_convert_type(values, jnp.uint16)])[None]
+    >>> search(entries, weight_table(jnp.eye(2, 8, 3)), k=1, count=1).scores  # compiled, q = 2
+    Array([[1.],
+           [0.]], dtype=float32)
+
 SiDR's index E(D) (docs/methods.md, "R3: the four searches"), searched by E(q) (parametric) or T(q)
 (alpha). A row of the array has the vector's token ids, then their values as the bits of float16.
-As in `jaxrag.functional.bag_of_tokens`, each entry looks up the weights of all queries at once.
+As in `jaxrag.functional.bag_of_tokens`, each entry looks up the weights of all queries at once, so
+that `search` is compiled and batched over queries already.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ _STEP = 8  # entries per iteration of the loop over entries
 
 @jax.jit
 def weight_table(queries: Float[Array, "q v"]) -> Float[Array, "65536 q"]:
-    """Weights of each token under all queries, for every 16-bit id; 0 beyond the vocabulary."""
+    """W[v, q]: the weight of token v in query q, for every 16-bit id v; 0 beyond the vocabulary."""
     return jnp.pad(queries.T, ((0, (1 << 16) - queries.shape[1]), (0, 0)))
 
 
@@ -38,10 +46,11 @@ def search(
     offset: int | Int[Array, ""] = 0,
     chunk: int = _CHUNK,
 ) -> TopK:
-    """The ``k`` rows with the largest inner product with each query: scores and rows [q k].
+    """top-k over rows i of sum over entries (v, x) of row i of x W[v, q]: scores and rows [q k].
 
-    Scores are float32 sums of l products in the order of entries. Results are ordered and padded
-    as in `jaxrag.functional.topk`.
+    The ``k`` largest inner products with each query q; W is the ``table``. Scores are float32 sums
+    of l products in the order of entries. Results are ordered and padded as in
+    `jaxrag.functional.topk`.
 
     Args:
       entries: l ids, then l values.
@@ -54,14 +63,14 @@ def search(
     n, q = entries.shape[0], table.shape[1]
     chunk = min(chunk, max(n, 1))
 
-    def add(step: Array, found: TopK) -> TopK:
+    def add(step: Array, results: TopK) -> TopK:
         # The last chunk overlaps the one before, whose rows are excluded.
         start = jnp.minimum(step * chunk, n - chunk)
         rows = start + jnp.arange(chunk)
         scores = _scores(lax.dynamic_slice_in_dim(entries, start, chunk), table)
-        kept = (rows >= step * chunk) & (rows < count)
-        scores = jnp.where(kept[:, None], scores, -jnp.inf).T
-        return merge_scores(found, scores, first_row=start + offset, k=k)
+        new = (rows >= step * chunk) & (rows < count)
+        scores = jnp.where(new[:, None], scores, -jnp.inf).T
+        return merge_scores(results, scores, first_row=start + offset, k=k)
 
     return lax.fori_loop(0, -(-n // chunk), add, no_results(q, k))
 
@@ -98,8 +107,8 @@ def sharded_search(
         entries: UInt16[Array, "m 2*l"], table: Float[Array, "65536 q"], count: Array
     ) -> TopK:
         first = lax.axis_index(axis) * entries.shape[0]
-        found = search(entries, table, k=k, count=count - first, offset=first)
-        return merge_devices(found, axis, k=k)
+        results = search(entries, table, k=k, count=count - first, offset=first)
+        return merge_devices(results, axis, k=k)
 
     # check_vma cannot infer that the merged result is replicated.
     sharded = jax.shard_map(

@@ -1,5 +1,13 @@
 """Exact top-k search: rows of a matrix with the largest inner products or smallest distances.
 
+    >>> jax.jit(jax.vmap(partial(topk, k=2)))(jnp.array([[1.0, 3.0, 2.0]])).rows  # of one query
+    Array([[1, 2]], dtype=int32)
+    >>> search(jnp.eye(3), jnp.array([[0.0, 1.0, 2.0]]), k=2).rows  # compiled, of q queries
+    Array([[2, 1]], dtype=int32)
+
+Symbols: x_i is row i of the matrix [n d], q a query. The score of a row is <q, x_i> + b_i, with a
+bias b_i, 0 by default.
+
 A top-k over all scores at once would take as long as computing them. So rows are scored in chunks
 whose scores a cache holds; of each block of rows only the largest scores are kept; and the rows of
 the ``k`` best blocks, or the best rows alone, are scored again (see `candidates`). Rows of another
@@ -64,7 +72,7 @@ class BoundedTopK(NamedTuple):
 
 
 def topk(scores: Float[Array, " n"], k: int, *, block: int = _BLOCK) -> TopK:
-    """The ``k`` largest scores and their positions, equal scores in order of position.
+    """top-k over i of s_i: the ``k`` largest scores and their positions, ties in order of position.
 
     The ``k`` best scores are in the ``k`` blocks with the largest maxima (of equal maxima, the
     earlier blocks), since each block that precedes another has a score that precedes all of the
@@ -95,17 +103,17 @@ def no_results(q: int, k: int) -> TopK:
 
 
 def merge_scores(
-    found: TopK, scores: Float[Array, "q n"], *, first_row: int | Int[Array, ""], k: int
+    results: TopK, scores: Float[Array, "q n"], *, first_row: int | Int[Array, ""], k: int
 ) -> TopK:
     """`merge_topk` of each query's results with the scores of n more rows, from ``first_row``."""
     new = jax.vmap(partial(topk, k=k))(scores)
     new = new._replace(rows=new.rows + first_row)  # merging marks padding again
-    return jax.vmap(partial(merge_topk, k=k))(found, new)
+    return jax.vmap(partial(merge_topk, k=k))(results, new)
 
 
-def merge_devices(found: TopK, axis: str, *, k: int) -> TopK:
+def merge_devices(results: TopK, axis: str, *, k: int) -> TopK:
     """The ``k`` best results of all devices of a mesh axis, which hold ascending rows."""
-    gathered = lax.all_gather(found, axis, axis=1, tiled=True)
+    gathered = lax.all_gather(results, axis, axis=1, tiled=True)
     return jax.vmap(partial(_best, k=k))(gathered.scores, gathered.rows)
 
 
@@ -120,18 +128,17 @@ def search(
     chunk: int | None = None,
     block: int | None = None,
 ) -> TopK:
-    """The ``k`` rows with the largest inner product with each query: scores and rows [q k].
+    """top-k over rows i of <q, x_i> + b_i for each query q: scores and rows [q k].
 
     Products are in full float32 on every device. Their last bits may depend on q, as the rounding
     of matrix products depends on shapes: pad queries to a fixed q if results must not depend on
     the batch.
 
     Args:
-      matrix: rows to search, in any float type.
-      queries: of the same width.
+      matrix: rows x_i, in any float type.
+      queries: q, of the same width.
       k: results per query.
-      bias: added to the scores of each row: -inf excludes a row, and `l2_bias` gives the order of
-        the Euclidean distance.
+      bias: b_i: -inf excludes a row, and `l2_bias` gives the order of the Euclidean distance.
       offset: added to the rows found: to search a corpus in parts, and `merge_topk` the results.
       chunk: rows scored at once; None: as many as a cache holds the scores of.
       block: rows of a block, see `candidates`.
@@ -182,8 +189,8 @@ def candidates(
         chosen, bound = _leading_rows(matrix, rounded, bias, k, chunk)
         block = 1
 
-    def open_blocks(one: tuple[Array, Array]) -> TopK:
-        query, blocks = one
+    def open_blocks(opened: tuple[Array, Array]) -> TopK:
+        query, blocks = opened
         starts = jnp.minimum(blocks * block, n - block)  # the last block may reach beyond the end
         rows = starts[:, None] + jnp.arange(block)
         vectors = jax.vmap(lambda at: lax.dynamic_slice_in_dim(matrix, at, block))(starts)
@@ -202,7 +209,7 @@ def candidates(
 
 
 def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 8) -> TopK:
-    """The ``k`` largest scores of each column and their rows: `topk` of columns.
+    """top-k over rows i of s_ij for each column j: `topk` of columns.
 
     The columns' blocks are compared first; see `topk` why that is exact.
     """
@@ -213,20 +220,23 @@ def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 8) -> TopK:
     # -1 stands for no block; row n is filled with -inf, where negative rows count from the end
     first = jnp.where(blocks < 0, n, blocks * block)
     rows = (first[:, :, None] + jnp.arange(block)).reshape(q, -1)
-    found = scores.at[rows, jnp.arange(q)[:, None]].get(mode="fill", fill_value=-jnp.inf)
-    return jax.vmap(partial(_best, k=k))(found, rows)
+    in_blocks = scores.at[rows, jnp.arange(q)[:, None]].get(mode="fill", fill_value=-jnp.inf)
+    return jax.vmap(partial(_best, k=k))(in_blocks, rows)
 
 
 @jax.jit
 def l2_bias(matrix: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """-|x|^2 / 2 of every row: as ``bias`` of `search` it orders rows by Euclidean distance."""
+    """b_i = -|x_i|^2 / 2: as ``bias`` of `search` it orders rows by Euclidean distance.
+
+    For <q, x_i> + b_i = (|q|^2 - |q - x_i|^2) / 2.
+    """
     n, d = matrix.shape
     chunk = min(max(1, 2 * _TILE // d), n)  # so that no whole copy in float32 is made
 
-    def square(step: Array, found: Float[Array, " n"]) -> Float[Array, " n"]:
+    def square(step: Array, biases: Float[Array, " n"]) -> Float[Array, " n"]:
         start = jnp.minimum(step * chunk, n - chunk)  # the last chunk overlaps the one before
         rows = lax.dynamic_slice_in_dim(matrix, start, chunk).astype(jnp.float32)
-        return lax.dynamic_update_slice_in_dim(found, -0.5 * jnp.square(rows).sum(-1), start, 0)
+        return lax.dynamic_update_slice_in_dim(biases, -0.5 * jnp.square(rows).sum(-1), start, 0)
 
     return lax.fori_loop(0, -(-n // max(chunk, 1)), square, jnp.zeros(n))
 
@@ -267,7 +277,7 @@ def sharded_search(
         offset: Int[Array, ""],
     ) -> BoundedTopK:
         first = lax.axis_index(axis) * matrix.shape[0] + offset
-        found = candidates(
+        results = candidates(
             matrix,
             queries,
             k=k,
@@ -277,8 +287,8 @@ def sharded_search(
             first_pass=first_pass,
             whole=whole,
         )
-        bound = lax.pmax(found.bound, axis)
-        return BoundedTopK(merge_devices(found.best, axis, k=k), bound)
+        bound = lax.pmax(results.bound, axis)
+        return BoundedTopK(merge_devices(results.best, axis, k=k), bound)
 
     # check_vma cannot infer that the merged result is replicated.
     specs = (P(axis), P(), P(axis), P())
@@ -453,25 +463,25 @@ def _scored_at_once(
     chunk = chunk or max(_BLOCK, _SCORES // max(q, 1))
     steps = max(-(-n // chunk) - 1, 0)
 
-    def best(found: TopK, start: int | Array, size: int) -> TopK:
+    def best(results: TopK, start: int | Array, size: int) -> TopK:
         rows = lax.dynamic_slice_in_dim(matrix, start, size).astype(jnp.float32)
         scores = _inner_products(queries, rows)
         if bias is not None:
             scores += lax.dynamic_slice_in_dim(bias, start, size)
-        return merge_scores(found, scores, first_row=start + offset, k=k)
+        return merge_scores(results, scores, first_row=start + offset, k=k)
 
-    found = no_results(q, k)
+    results = no_results(q, k)
     if steps:
-        found = lax.fori_loop(0, steps, lambda i, found: best(found, i * chunk, chunk), found)
-    return best(found, steps * chunk, n - steps * chunk)
+        results = lax.fori_loop(0, steps, lambda i, sofar: best(sofar, i * chunk, chunk), results)
+    return best(results, steps * chunk, n - steps * chunk)
 
 
 def _best(scores: Float[Array, " n"], rows: Int[Array, " n"], k: int) -> TopK:
     """Top-k of scores, padded by -1 and -inf; the rows of equal scores must ascend."""
     short = max(k - scores.shape[0], 0)
     best, at = lax.top_k(jnp.pad(scores, (0, short), constant_values=-jnp.inf), k)
-    found = jnp.pad(rows, (0, short), constant_values=-1)[at]
-    return TopK(best, jnp.where(best == -jnp.inf, -1, found))
+    best_rows = jnp.pad(rows, (0, short), constant_values=-1)[at]
+    return TopK(best, jnp.where(best == -jnp.inf, -1, best_rows))
 
 
 def _without_minus_zero(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -36,20 +36,20 @@ def table_cells(
     """
 
     def read(number: int, column: Column, metric: str) -> Measured | None:
-        row, one = printed.rows[number], results.get((number, column.data))
-        if one is None or table.reason(row, metric, scale) or not one.there:
+        row, outputs = printed.rows[number], results.get((number, column.data))
+        if outputs is None or table.reason(row, metric, scale) or not outputs.there:
             return None
         measures = {**table.measures, **table.lines[row.method].measures}
         if metric in measures:
-            return measures[metric](one)
+            return measures[metric](outputs)
         ours = printed.metric_of(metric, column.datasets[0] if column.same else "")
-        return None if ours is None else one.scored().measure(ours)
+        return None if ours is None else outputs.scored().measure(ours)
 
     columns = table.columns(printed, scale)
     maker = CellMaker(printed, columns, read, comparable=scale == "paper" and whole)
     names: dict[int, tuple[str, str]] = {}
-    for (number, _), one in results.items():
-        for run in one.runs():
+    for (number, _), outputs in results.items():
+        for run in outputs.runs():
             names.setdefault(number, _names(run.config))
     return [
         _with_models(cell, names.get(number, ("", "")), row.generator, scale)
@@ -75,11 +75,11 @@ def _with_models(cell: Cell, names: tuple[str, str], generator: str | None, scal
 
 def questions_of(cells: Sequence[Cell]) -> dict[str, list[str]]:
     """The ids of all questions with a value in some cell, by `Column.data`."""
-    found: dict[str, dict[str, None]] = {}
+    by_data: dict[str, dict[str, None]] = {}
     for cell in cells:
         if cell.ours is not None and cell.ours.values:
-            found.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
-    return {data: list(ids) for data, ids in found.items()}
+            by_data.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
+    return {data: list(ids) for data, ids in by_data.items()}
 
 
 def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
     ids = questions_of(cells)
     lines = []
     for cell in cells:
-        row, found = printed.rows[cell.row], cell.interval
+        row, interval = printed.rows[cell.row], cell.interval
         values = {} if cell.ours is None else cell.ours.values
         own = [values.get(name) for name in ids.get(cell.column.data, ())]
         each = [None if value is None else round(value, 6) for value in own]
@@ -110,7 +110,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "printed": cell.printed,
                 "model": cell.model,
                 "retriever": cell.retriever,
-                "ours": None if found is None else found._asdict(),
+                "ours": None if interval is None else interval._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
                 **({"values": each} if values else {}),

@@ -32,7 +32,7 @@ from jaxrag.runs.run import Repeated, Run, check_needs
 from jaxrag.types import Passage, Question
 
 TOKENS_A_WORD = 1.3
-"""Of English text, about."""
+"""Tokens per word of English text, about."""
 
 TOTALS = ("llm_calls", "llm_scores", "prompt_tokens", "new_tokens")
 
@@ -72,20 +72,20 @@ class Need(NamedTuple):
 
     @property
     def calls(self) -> Mapping[str, Calls]:
-        """Of the first kind of questions, the most numerous of a training; empty without any."""
+        """Calls of a question of the first workload, a training's most numerous; empty if none."""
         return self.workloads[0].calls if self.workloads else {}
 
     def total(self, kind: str) -> int | None:
-        """The most calls, or tokens, of all questions; None if not known."""
-        known = [one for one in self.workloads if kind in one.calls and one.questions is not None]
-        if not known:
+        """Upper bound on the calls, or tokens, of all questions; None if not known."""
+        counted = [w for w in self.workloads if kind in w.calls and w.questions is not None]
+        if not counted:
             return None
         factor = TOKENS_A_WORD if kind == "prompt_tokens" else 1
-        return round(sum(factor * (one.questions or 0) * one.calls[kind].most for one in known))
+        return round(sum(factor * (w.questions or 0) * w.calls[kind].most for w in counted))
 
 
 class Workload(NamedTuple):
-    """Calls for one question by kind, and for how many questions."""
+    """Calls of one question by kind, and the number of such questions."""
 
     calls: Mapping[str, Calls]
     questions: float | None
@@ -116,9 +116,9 @@ class Checker:
           InputError: its settings do not fit; the message names the setting.
         """
         runs = _runs(job)
-        models, keys = (tuple(dict.fromkeys(found(job))) for found in (checkpoints, key_variables))
+        models, keys = (tuple(dict.fromkeys(walk(job))) for walk in (checkpoints, key_variables))
         kind = "run" if isinstance(job, Run) else type(job).__name__
-        count = _count_of(job) or next((one.questions for one in sources), None)
+        count = _count_of(job) or next((need.questions for need in sources), None)
         if not runs:
             return Need(name, kind, "", count, None, "", (), "", models, keys)
         for run, _ in runs:
@@ -138,21 +138,21 @@ class Checker:
 
     def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
         """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
-        found = {}
+        later = {}
         for field, helper in run.needs.helpers.items():
             path = Path(helper.checkpoint or "")
             below = self._root is not None and self._root in path.parents
             if below or (training and not helper.checkpoint):
-                found[field] = None
-        return found
+                later[field] = None
+        return later
 
     def _calls(self, run: Run, task: str) -> dict[str, Calls]:
         vectors = run.index is not None and run.index.gives_vectors
         key = run.method, task, vectors
         if key not in self._known:
             corpus = cast(Any, _MadeUp()) if run.needs.search else None
-            found = bounds(run.method, _questions(task), corpus, vectors=vectors, tokens=True)
-            self._known[key] = {one.kind: one for one in found}
+            calls = bounds(run.method, _questions(task), corpus, vectors=vectors, tokens=True)
+            self._known[key] = {call.kind: call for call in calls}
         return self._known[key]
 
     def _index(self, run: Run, passages: int | None) -> str:
@@ -199,15 +199,15 @@ def _count_of(job: Job) -> int | None:
     """
     owner: Any = job if hasattr(job, "data") else getattr(job, "run", None)
     data: Any = getattr(owner, "data", ())
-    count = sum(sizes(one)[0] or 0 for one in (data if isinstance(data, tuple) else (data,)))
+    count = sum(sizes(part)[0] or 0 for part in (data if isinstance(data, tuple) else (data,)))
     return min((number for number in (count, getattr(owner, "limit", 0)) if number), default=None)
 
 
 def key_variables(value: Any) -> Iterator[str]:
     """Environment variables that must hold keys of closed services, in a tree of settings."""
     if isinstance(value, tuple):
-        for one in value:
-            yield from key_variables(one)
+        for part in value:
+            yield from key_variables(part)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return
     if isinstance(value, Server) and "api.openai.com" in value.urls:
@@ -231,8 +231,8 @@ def checkpoints(value: Any) -> Iterator[str]:
     Those of a reranker or an index that a run's method does not need are left out.
     """
     if isinstance(value, tuple):
-        for one in value:
-            yield from checkpoints(one)
+        for part in value:
+            yield from checkpoints(part)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return
     for field in dataclasses.fields(value):
@@ -322,17 +322,17 @@ def needs_grid(needs: Sequence[Need]) -> Grid:
 
 def indexes_text(needs: Iterable[Need]) -> str:
     """The indexes of some jobs, a line each."""
-    found = (
+    lines = (
         f"{need.index}; over {need.corpus}"
         + (f", {need.passages:,} passages" if need.passages else "")
         for need in needs
         if need.index
     )
-    return "\n".join(dict.fromkeys(found))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def total_text(needs: Iterable[Need], kind: str) -> str:
-    """The sum over all jobs of which it is known."""
+    """The sum of calls or tokens over all jobs for which it is known."""
     return _count(sum(need.total(kind) or 0 for need in needs))
 
 

@@ -90,7 +90,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What our interval says."""
+        """The verdict of our interval alone."""
         if self.ours is None:
             return "not measured"
         if self.once:
@@ -101,40 +101,40 @@ class Comparison(NamedTuple):
 
 
 def overall(comparisons: Sequence[Comparison]) -> Verdict:
-    """The verdict on a claim: of its worst comparison."""
-    found = {one.verdict for one in comparisons}
+    """Verdict on a claim: the worst of its comparisons' verdicts."""
+    verdicts = {c.verdict for c in comparisons}
     for verdict in _WORST_FIRST:
-        if verdict in found:
+        if verdict in verdicts:
             return verdict
     return "not measured"
 
 
 def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
-    """The comparisons of a claim, of cells of its table at any scale."""
-    known = {(c.row, c.column, c.metric): c for c in cells}
+    """The comparisons of a claim, from the cells of its table at one scale."""
+    by_place = {(c.row, c.column, c.metric): c for c in cells}
     wanted = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
     columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
     ours = rows_of(claim.ours, printed, claim.metric)[0]
     others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
-    found = []
+    compared = []
     for theirs in others or [None]:
         pair = _Pair(claim, printed, ours, theirs)
-        each = [one for column in columns for one in pair.on(column, known)]
-        found += each if claim.over == "each" else pair.averaged(each)
-    return [one.comparison for one in found]
+        each = [value for column in columns for value in pair.on(column, by_place)]
+        compared += each if claim.over == "each" else pair.averaged(each)
+    return [value.comparison for value in compared]
 
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
-    """The paper's own differences of a claim's comparisons, better is positive."""
+    """Printed differences of the compared rows; positive where the claim holds."""
     ours = rows_of(claim.ours, printed, claim.metric)[0]
     others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
-    found = []
+    effects = []
     for theirs in others or [None]:
         pair = _Pair(claim, printed, ours, theirs)
         shared = pair.shared(printed.rows[ours].datasets)
-        groups = [[one] for one in shared] if claim.over == "each" else [shared]
-        found += [pair.effect(group) for group in groups]
-    return [one for one in found if one is not None]
+        groups = [[cell] for cell in shared] if claim.over == "each" else [shared]
+        effects += [pair.effect(group) for group in groups]
+    return [effect for effect in effects if effect is not None]
 
 
 def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
@@ -143,15 +143,15 @@ def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
     Raises:
       KeyError: there is none.
     """
-    found = [
+    numbers = [
         number
         for number, row in enumerate(printed.rows)
         if all(_attribute(row, name) == value for name, value in where.items())
         and any(metric in cells for cells in row.values.values())
     ]
-    if not found:
+    if not numbers:
         raise KeyError(f"{printed.id} has no row {dict(where)} with {metric}")
-    return found
+    return numbers
 
 
 def _attribute(row: PrintedRow, name: str) -> Any:
@@ -214,7 +214,7 @@ class _Pair(NamedTuple):
 
     def effect(self, values: Sequence[_Value]) -> float | None:
         """The printed difference, better is positive; the mean over several values."""
-        found = []
+        differences = []
         for name, metric in values:
             mine = self.printed.rows[self.ours].values[name][metric]
             other: float | None = self.claim.bound
@@ -222,37 +222,35 @@ class _Pair(NamedTuple):
                 other = self.printed.rows[self.theirs].values[name][metric]
             if mine is None or other is None:
                 return None
-            found.append(self._sign * (mine - self.claim.factor * other))
-        return sum(found) / len(found) if found else None
+            differences.append(self._sign * (mine - self.claim.factor * other))
+        return sum(differences) / len(differences) if differences else None
 
-    def on(self, column: Column, known: Mapping[_CellKey, Cell]) -> list[_Compared]:
+    def on(self, column: Column, cells: Mapping[_CellKey, Cell]) -> list[_Compared]:
         """The comparisons on a column, one for each metric."""
         shared = self.shared(column.datasets)
         return [
-            self._of_metric(column, metric, [one for one in shared if one.metric == metric], known)
-            for metric in dict.fromkeys(one.metric for one in shared)
+            self._of_metric(column, metric, [v for v in shared if v.metric == metric], cells)
+            for metric in dict.fromkeys(v.metric for v in shared)
         ]
 
     def _of_metric(
-        self, column: Column, metric: str, values: Sequence[_Value], known: Mapping[_CellKey, Cell]
+        self, column: Column, metric: str, values: Sequence[_Value], cells: Mapping[_CellKey, Cell]
     ) -> _Compared:
         unit = self.printed.units[metric]
-        found, spread, paired = self._measured(
-            column, metric, known, 100 if unit in _PERCENT else 1
-        )
+        ours, spread, paired = self._measured(column, metric, cells, 100 if unit in _PERCENT else 1)
         effect = self.effect(values)
-        shown = effect if column.same else None
+        printed = effect if column.same else None
         named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
         subject = f"{column.heading}{named}, {self._against}"
-        needed = _needed(found, spread, effect)
-        once = found is not None and found.low == found.high and math.isnan(spread)
-        comparison = Comparison(subject, unit, shown, found, needed, once, paired)
+        needed = _needed(ours, spread, effect)
+        once = ours is not None and ours.low == ours.high and math.isnan(spread)
+        comparison = Comparison(subject, unit, printed, ours, needed, once, paired)
         return _Compared(comparison, column, spread)
 
     def _measured(
-        self, column: Column, metric: str, known: Mapping[_CellKey, Cell], factor: int
+        self, column: Column, metric: str, cells: Mapping[_CellKey, Cell], factor: int
     ) -> _Difference:
-        ours = known.get((self.ours, column, metric))
+        ours = cells.get((self.ours, column, metric))
         if ours is None or ours.ours is None or not ours.ours.interval.n:
             return _Difference()
         mine = _scaled(ours.ours, self._sign * factor)
@@ -260,33 +258,33 @@ class _Pair(NamedTuple):
             bound = self._sign * self.claim.bound
             spread = _spread(list(mine.values.values()))
             return _Difference(_shifted(mine.interval, -bound), spread)
-        theirs = known.get((self.theirs, column, metric))
+        theirs = cells.get((self.theirs, column, metric))
         if theirs is None or theirs.ours is None or not theirs.ours.interval.n:
             return _Difference()
         other = _scaled(theirs.ours, self._sign * factor * self.claim.factor)
         if mine.values and other.values:
-            found = difference(mine, other)
-            return _Difference(found.interval, _spread(list(found.values.values())))
+            paired = difference(mine, other)
+            return _Difference(paired.interval, _spread(list(paired.values.values())))
         return _Difference(unpaired(mine.interval, other.interval), paired=False)
 
     def averaged(self, each: Sequence[_Compared]) -> list[_Compared]:
         """The comparison of the means over columns."""
         if not each:
             return []
-        known = [one.comparison.ours for one in each]
-        whole = [one for one in known if one is not None]
-        sets = [one.column for one in each]
-        found = mean_interval(whole, sets) if len(whole) == len(known) else None
+        means = [part.comparison.ours for part in each]
+        whole = [mean for mean in means if mean is not None]
+        sets = [part.column for part in each]
+        ours = mean_interval(whole, sets) if len(whole) == len(means) else None
         effect = self.effect(self.shared(self.printed.rows[self.ours].datasets))
         # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
         # Metrics of the same questions: as if they rose and fell together.
-        spreads = [sum(one.spread for one in each if one.column == c) for c in dict.fromkeys(sets)]
+        spreads = [sum(p.spread for p in each if p.column == c) for c in dict.fromkeys(sets)]
         spread = math.hypot(*spreads) / len(each)
         unit, subject = self.printed.units[self.claim.metric], f"average, {self._against}"
-        needed = _needed(found, spread, effect)
-        once = any(one.comparison.once for one in each)
-        paired = all(one.comparison.paired for one in each)
-        comparison = Comparison(subject, unit, effect, found, needed, once, paired)
+        needed = _needed(ours, spread, effect)
+        once = any(p.comparison.once for p in each)
+        paired = all(p.comparison.paired for p in each)
+        comparison = Comparison(subject, unit, effect, ours, needed, once, paired)
         return [_Compared(comparison, Column(AVERAGE, ()), spread)]
 
 
@@ -301,11 +299,11 @@ def _shifted(interval: Interval, by: float) -> Interval:
 def _scaled(value: Measured, factor: float) -> Measured:
     mean, *ends = (factor * part for part in value.interval[:3])
     interval = Interval(mean, min(ends), max(ends), value.interval.n)
-    return Measured(interval, {name: factor * one for name, one in value.values.items()})
+    return Measured(interval, {name: factor * v for name, v in value.values.items()})
 
 
 def unpaired(ours: Interval, theirs: Interval) -> Interval:
-    """The difference of two means without values a question, as if they were independent."""
+    """Difference of two independent means, from their intervals alone."""
     mean = ours.mean - theirs.mean
     low = math.hypot(ours.mean - ours.low, theirs.high - theirs.mean)
     high = math.hypot(ours.high - ours.mean, theirs.mean - theirs.low)
@@ -326,15 +324,15 @@ def as_json(name: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "verdict": overall(comparisons),
         "comparisons": [
             {
-                "subject": one.subject,
-                "unit": one.unit,
-                "printed": one.printed,
-                "ours": None if one.ours is None else one.ours._asdict(),
-                "verdict": one.verdict,
-                "needed": one.needed,
-                "once": one.once,
-                "paired": one.paired,
+                "subject": c.subject,
+                "unit": c.unit,
+                "printed": c.printed,
+                "ours": None if c.ours is None else c.ours._asdict(),
+                "verdict": c.verdict,
+                "needed": c.needed,
+                "once": c.once,
+                "paired": c.paired,
             }
-            for one in comparisons
+            for c in comparisons
         ],
     }

@@ -25,7 +25,7 @@ _TITLES = {
     True: "# Claims of the papers, and verdicts",
     False: "# Claims of the papers: no verdict on this page is at the papers' scale",
 }
-"""By whether there are results at the papers' scale."""
+"""Heading of the page: with results at the papers' scale, and without."""
 
 _HEAD = """
 Made by `python -m experiments.reproduce --claims=docs/claims.md` from the tables that were
@@ -58,7 +58,7 @@ was made are judged by its means, compared as independent ones ("not paired"). T
 usually wider than paired ones.
 """
 _WORDS = {"replicated": "same direction", "contradicted": "opposite", "undecided": "open"}
-"""Verdicts on small models, which are none on the paper's."""
+"""Words for verdicts on small models, which do not judge the paper's."""
 
 _SCALES: tuple[Scale, ...] = ("small", "paper")
 
@@ -69,47 +69,47 @@ def claims_page(
     """The page as Markdown, from the results in a working directory."""
     results: dict[Scale, dict[str, Found]] = {}
     for scale in _SCALES:
-        found = _records(claims, workdir, scale) | _of_figures(figure_claims, workdir, scale)
-        if found:
-            results[scale] = found
-    shown = list(results)
+        judged = _records(claims, workdir, scale) | _of_figures(figure_claims, workdir, scale)
+        if judged:
+            results[scale] = judged
+    scales = list(results)
     parts = [f"{_TITLES['paper' in results]}\n{_HEAD}"]
-    parts += [] if shown else ["No table has been made at these scales yet.\n"]
+    parts += [] if scales else ["No table has been made at these scales yet.\n"]
     for paper in PAPERS:
         own = [claim for claim in claims if claim.id.startswith(f"{paper}/")]
         drawn = [claim for claim in figure_claims if claim.id.startswith(f"{paper}/")]
         if own:
-            parts.append(_section(own, drawn, results, shown))
-    parts += ["## Records\n"] if shown else []
-    parts += [_measured_with(scale, results[scale]) for scale in shown]
+            parts.append(_section(own, drawn, results, scales))
+    parts += ["## Records\n"] if scales else []
+    parts += [_measured_with(scale, results[scale]) for scale in scales]
     return "\n".join(parts)
 
 
 def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, Found]:
     """What was found, by claim."""
-    found = {}
+    verdicts = {}
     for table in dict.fromkeys(claim.table for claim in claims):
         file = result_file(workdir, scale, table, "json")
         if not file.is_file():
             continue
         record = read_result(file)
         try:
-            judged = {one["id"]: one for one in record.get("claims", ())}
+            judged = {entry["id"]: entry for entry in record.get("claims", ())}
             judged |= {
                 claim.id: _by_cells(claim, record, file)
                 for claim in claims
                 if claim.table == table and claim.id not in judged
             }
-            for name, one in judged.items():
-                _verdict(one)
-                _comparisons(0, one)
-                found[name] = _worded(one, scale), record
+            for name, entry in judged.items():
+                _verdict(entry)
+                _comparisons(0, entry)
+                verdicts[name] = _worded(entry, scale), record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{file} has claims that cannot be read ({error!r}): make the table again."
             ) from error
-    return found
+    return verdicts
 
 
 def _by_cells(claim: Claim, record: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _by_cells(claim: Claim, record: Mapping[str, Any], file: Path) -> dict[str, 
 
 def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> dict[str, Found]:
     """The verdicts on claims about figures, from their records."""
-    found = {}
+    verdicts = {}
     for claim in claims:
         file = result_file(workdir, scale, claim.figure, "json")
         if not file.is_file():
@@ -133,15 +133,15 @@ def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> d
             raise InputError(
                 f"{file} has no points of the claim {claim.id} ({error!r}): make the figure again."
             ) from error
-        found[claim.id] = _worded(as_json(claim.id, comparisons), scale), record
-    return found
+        verdicts[claim.id] = _worded(as_json(claim.id, comparisons), scale), record
+    return verdicts
 
 
 def _worded(judged: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     """A claim in the words of a scale."""
     words = {} if scale == "paper" else _WORDS
-    each = [{**one, "verdict": words.get(one["verdict"], one["verdict"])}
-            for one in judged["comparisons"]]  # fmt: skip
+    each = [{**c, "verdict": words.get(c["verdict"], c["verdict"])}
+            for c in judged["comparisons"]]  # fmt: skip
     whole = words.get(judged["verdict"], judged["verdict"])
     return {**judged, "verdict": whole, "comparisons": each}
 
@@ -150,22 +150,22 @@ def _section(
     claims: Sequence[Claim],
     drawn: Sequence[FigureClaim],
     results: Mapping[Scale, Mapping[str, Found]],
-    shown: Sequence[Scale],
+    scales: Sequence[Scale],
 ) -> str:
     tables = printed_tables()
     lines = [f"## {tables[claims[0].table].paper}", ""]
-    ours = [head for scale in shown for head in (scale, f"{scale}: measured with")]
+    ours = [head for scale in scales for head in (scale, f"{scale}: measured with")]
     lines += _head("no.", "claim", "in the paper", *ours)
     for number, claim in enumerate(claims, 1):
         text = f"{claim.text} ({claim.source}, {_metric(claim)})"
         cells = [str(number), text, _printed(claim, tables[claim.table])]
-        lines.append(_line(claim.id, cells, results, shown))
+        lines.append(_line(claim.id, cells, results, scales))
     for number, claim in enumerate(drawn, 1 + len(claims)):
         cells = [str(number), f"{claim.text} ({claim.source})", "drawn, without numbers"]
-        lines.append(_line(claim.id, cells, results, shown))
+        lines.append(_line(claim.id, cells, results, scales))
     lines.append("")
     names = [claim.id for claim in (*claims, *drawn)]
-    for scale in shown:
+    for scale in scales:
         lines += _each_comparison(tables[claims[0].table].paper, scale, names, results[scale])
     return "\n".join(lines)
 
@@ -185,13 +185,13 @@ def _line(
     claim: str,
     cells: Sequence[str],
     results: Mapping[Scale, Mapping[str, Found]],
-    shown: Sequence[Scale],
+    scales: Sequence[Scale],
 ) -> str:
     ours = []
-    for scale in shown:
-        known = results[scale].get(claim)
-        verdict = _verdict(known[0]) if known else _NOT_MEASURED
-        ours += [verdict, "" if known is None or verdict == _NOT_MEASURED else _with(known[1])]
+    for scale in scales:
+        result = results[scale].get(claim)
+        verdict = _verdict(result[0]) if result else _NOT_MEASURED
+        ours += [verdict, "" if result is None or verdict == _NOT_MEASURED else _with(result[1])]
     return f"| {' | '.join([*cells, *ours])} |"
 
 
@@ -208,8 +208,8 @@ def _each_comparison(
     lines = []
     for number, name in enumerate(names, 1):
         if name in results:
-            found = _comparisons(number, results[name][0])
-            lines += found if len(found) > 1 else []
+            table = _comparisons(number, results[name][0])
+            lines += table if len(table) > 1 else []
     if not lines:
         return []
     head = _head("no.", "comparison", "in the paper", "ours", "n", "result", "n that decides")
@@ -229,46 +229,46 @@ _NOT_MEASURED = "not measured"
 _VERDICTS = (*(word for pair in _WORDS.items() for word in pair), _NOT_MEASURED)
 
 
-def _verdict(found: Mapping[str, Any]) -> str:
+def _verdict(judged: Mapping[str, Any]) -> str:
     """A verdict in a cell: of one comparison with its interval, of more with range and counts."""
-    comparisons = [one for one in found["comparisons"] if one["ours"] is not None]
+    comparisons = [c for c in judged["comparisons"] if c["ours"] is not None]
     if not comparisons:
         return _NOT_MEASURED
-    if len(found["comparisons"]) == 1:
-        (one,) = comparisons
-        text = _difference(one) + (f", n = {one['ours']['n']:,}" if one["ours"]["n"] else "")
+    if len(judged["comparisons"]) == 1:
+        (c,) = comparisons
+        text = _difference(c) + (f", n = {c['ours']['n']:,}" if c["ours"]["n"] else "")
     else:
-        means, digits = [one["ours"]["mean"] for one in comparisons], _digits(comparisons[0])
-        counts = Counter(one["verdict"] for one in found["comparisons"])
+        means, digits = [c["ours"]["mean"] for c in comparisons], _digits(comparisons[0])
+        counts = Counter(c["verdict"] for c in judged["comparisons"])
         parts = (f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
         text = f"{_range(min(means), max(means), digits)}; {', '.join(parts)}"
-    parts = [f"**{markdown_text(found['verdict'])}**: {text}"]
-    if needed := max(one["needed"] or 0 for one in comparisons):
+    parts = [f"**{markdown_text(judged['verdict'])}**: {text}"]
+    if needed := max(c["needed"] or 0 for c in comparisons):
         parts.append(f"{needed:,} questions would decide")
     return "; ".join([*parts, *_notes(comparisons)])
 
 
-def _comparisons(number: int, found: Mapping[str, Any]) -> list[str]:
+def _comparisons(number: int, judged: Mapping[str, Any]) -> list[str]:
     """Lines of the table of comparisons, of those that were measured."""
     lines = []
-    for one in found["comparisons"]:
-        if one["ours"] is None:
+    for c in judged["comparisons"]:
+        if c["ours"] is None:
             continue
-        subject, verdict = markdown_text(one["subject"]), markdown_text(one["verdict"])
-        printed = "" if one["printed"] is None else f"{one['printed']:+.{_digits(one)}f}"
-        n = f"{one['ours']['n']:,}" if one["ours"]["n"] else ""
-        needed = f"{one['needed']:,}" if one["needed"] else ""
-        verdict = "; ".join([verdict, *_notes([one])])
-        cells = [str(number), subject, printed, _difference(one), n, verdict, needed]
+        subject, verdict = markdown_text(c["subject"]), markdown_text(c["verdict"])
+        printed = "" if c["printed"] is None else f"{c['printed']:+.{_digits(c)}f}"
+        n = f"{c['ours']['n']:,}" if c["ours"]["n"] else ""
+        needed = f"{c['needed']:,}" if c["needed"] else ""
+        verdict = "; ".join([verdict, *_notes([c])])
+        cells = [str(number), subject, printed, _difference(c), n, verdict, needed]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _difference(one: Mapping[str, Any]) -> str:
+def _difference(c: Mapping[str, Any]) -> str:
     """Our difference with its interval."""
-    digits = _digits(one)
-    mean, low, high = (f"{one['ours'][name]:+.{digits}f}" for name in ("mean", "low", "high"))
-    return mean if one.get("once") else f"{mean} [{low}, {high}]"
+    digits = _digits(c)
+    mean, low, high = (f"{c['ours'][name]:+.{digits}f}" for name in ("mean", "low", "high"))
+    return mean if c.get("once") else f"{mean} [{low}, {high}]"
 
 
 def _notes(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -278,15 +278,15 @@ def _notes(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
         ours = comparisons[0]["ours"]
         if not (ours["low"] or ours["high"]):
             notes.append("all differences are 0")
-    if not all(one.get("paired", True) for one in comparisons):
+    if not all(c.get("paired", True) for c in comparisons):
         notes.append("not paired")
-    if any(one.get("once") for one in comparisons):
+    if any(c.get("once") for c in comparisons):
         notes.append("measured once, without an interval")
     return notes
 
 
-def _digits(one: Mapping[str, Any]) -> int:
-    return 3 if one["unit"] == "fraction" else 2
+def _digits(c: Mapping[str, Any]) -> int:
+    return 3 if c["unit"] == "fraction" else 2
 
 
 def _range(low: float, high: float, digits: int) -> str:

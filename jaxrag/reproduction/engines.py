@@ -37,12 +37,12 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         if engine == "vllm":
             return as_vllm(settings)
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
-        known = servers or {}
-        if name in known:
-            return Server(name, known[name], tokenizer=settings.checkpoint)
-        if "" not in known:
+        addresses = servers or {}
+        if name in addresses:
+            return Server(name, addresses[name], tokenizer=settings.checkpoint)
+        if "" not in addresses:
             raise InputError(f"no server for {name}: give --server={name}=http://HOST:PORT/v1.")
-        return Server(name, known[""])
+        return Server(name, addresses[""])
 
     def change(job: Any) -> Any:
         if engine == "local":
@@ -77,12 +77,12 @@ def read_servers(given: list[str]) -> dict[str, str]:
     Raises:
       InputError: an address is not one of HTTP.
     """
-    found = {}
+    addresses = {}
     for text in given:
         name, _, url = text.rpartition("=") if not text.startswith("http") else ("", "", text)
         if not url.startswith(("http://", "https://")):
             raise InputError(
                 f"--server is {text!r}: give NAME=http://HOST:PORT/v1, or the address."
             )
-        found[name] = url
-    return found
+        addresses[name] = url
+    return addresses

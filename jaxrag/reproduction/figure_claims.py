@@ -26,7 +26,7 @@ class At(NamedTuple):
 
     @property
     def label(self) -> str:
-        """For tables."""
+        """The point's name in tables."""
         if self.at == "only":
             return self.series
         where = f"point {self.at}" if isinstance(self.at, int) else f"{self.at} point"
@@ -87,15 +87,15 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
     Raises:
       KeyError: the record has no such picture.
     """
-    found = []
-    for panel, shown in pictures[claim.picture or claim.figure].items():
+    comparisons = []
+    for panel, series in pictures[claim.picture or claim.figure].items():
         against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
         against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
         subject = f"{panel}, {claim.ours.label}, against {against}"
-        ours = claim.ours.of(shown)
-        theirs = claim.theirs.of(shown) if claim.theirs else _bound(claim)
-        found.append(_compare(claim, subject, ours, theirs))
-    return found
+        ours = claim.ours.of(series)
+        theirs = claim.theirs.of(series) if claim.theirs else _bound(claim)
+        comparisons.append(_compare(claim, subject, ours, theirs))
+    return comparisons
 
 
 def _bound(claim: FigureClaim) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _difference(claim: FigureClaim, ours: Any, theirs: Any) -> Interval:
     """``ours`` - factor * ``theirs`` in the claim's unit, higher is better."""
     sign = -1 if claim.lower else 1
     if "values" in ours and "values" in theirs:  # by question, or by seed
-        both = [(one, theirs["values"].get(name)) for name, one in ours["values"].items()]
+        both = [(value, theirs["values"].get(name)) for name, value in ours["values"].items()]
         pairs = np.array([pair for pair in both if pair[1] is not None], np.float64)
         scale = sign * (100 if claim.unit == "percent" else 1)
         each = scale * (pairs[:, 0] - claim.factor * pairs[:, 1])

@@ -36,7 +36,7 @@ answered by a run that always retrieves (PAIRS' Figure 3 and Table 8)."""
 
 
 Metric = str | Callable[[str], str]
-"""One of `jaxrag.evaluation.metrics`, or which one by the data set's name."""
+"""A name of `jaxrag.evaluation.metrics`, or a function from data set to name."""
 
 
 def in_group(group: Group, metric: Metric, job: str = JOB) -> Measure:
@@ -67,14 +67,14 @@ def group_bars(
     """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
-        found = {
-            dataset: [in_group(group, metric)(one).interval for group in GROUPS]
-            for dataset, one in results.items()
+        bars = {
+            dataset: [in_group(group, metric)(outputs).interval for group in GROUPS]
+            for dataset, outputs in results.items()
         }
-        panel = plots.bars("", found, y_title=y_title)
+        panel = plots.bars("", bars, y_title=y_title)
         numbers = {
             dataset: dict(zip(GROUPS, map(_plain, group), strict=True))
-            for dataset, group in found.items()
+            for dataset, group in bars.items()
         }
         return [Picture(name, plots.sheet(title, [panel], tuple(GROUPS.values())), numbers)]
 
@@ -98,14 +98,14 @@ def threshold_curves(
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        shown = _made(results, series)
-        for dataset, one in results.items():
-            found = {job: _accepted(*_direct(one, job)) for job in distinct(one, shown)}
-            numbers[dataset] = {job: _numbers(curve) for job, curve in found.items()}
-            panels.append(_over_thresholds(dataset, shown, found, "EM without retrieval, %"))
-            ratio = {job: _Drawn(c.threshold, c.query_ratio) for job, c in found.items()}
-            panels.append(_over_thresholds(dataset, shown, ratio, "query ratio, %"))
-        legend = _legend(results, shown)
+        jobs = _made(results, series)
+        for dataset, outputs in results.items():
+            curves = {job: _accepted(*_direct(outputs, job)) for job in distinct(outputs, jobs)}
+            numbers[dataset] = {job: _numbers(curve) for job, curve in curves.items()}
+            panels.append(_over_thresholds(dataset, jobs, curves, "EM without retrieval, %"))
+            ratio = {job: _Drawn(c.threshold, c.query_ratio) for job, c in curves.items()}
+            panels.append(_over_thresholds(dataset, jobs, ratio, "query ratio, %"))
+        legend = _legend(results, jobs)
         return [Picture(name, plots.sheet(title, panels, legend, columns=2), numbers)]
 
     return draw
@@ -118,16 +118,16 @@ def ratio_curves(
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        shown = _made(results, series)
+        jobs = _made(results, series)
         for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %")):
-            for dataset, one in results.items():
-                found = {
-                    job: ratio_curve(_direct(one, job)[0], one.scores(job)[metric])
-                    for job in distinct(one, shown)
+            for dataset, outputs in results.items():
+                curves = {
+                    job: ratio_curve(_direct(outputs, job)[0], outputs.scores(job)[metric])
+                    for job in distinct(outputs, jobs)
                 }
                 drawn = [
-                    _curve(found[job].query_ratio, found.get(job)) if job in found else None
-                    for job in shown
+                    _curve(curves[job].query_ratio, curves.get(job)) if job in curves else None
+                    for job in jobs
                 ]
                 panels.append(
                     plots.curves(
@@ -135,10 +135,10 @@ def ratio_curves(
                     )
                 )
                 numbers.setdefault(dataset, {})[metric] = {
-                    job: _numbers(curve) for job, curve in found.items()
+                    job: _numbers(curve) for job, curve in curves.items()
                 }
         columns = len(results)
-        legend = _legend(results, shown)
+        legend = _legend(results, jobs)
         return [Picture(name, plots.sheet(title, panels, legend, columns=columns), numbers)]
 
     return draw
@@ -158,16 +158,16 @@ def gain_curves(
         pictures, first = [], next(iter(results.values()))
         for block, every in blocks.items():
             panels, numbers = [], {}
-            series = {label: one for label, one in every.items() if first.has(*one)}
+            series = {label: jobs for label, jobs in every.items() if first.has(*jobs)}
             if not series:
                 continue
-            for dataset, one in results.items():
-                found = {
-                    label: _accepted(*_gain(one, series[label]))
-                    for label in _distinct_gains(one, series)
+            for dataset, outputs in results.items():
+                curves = {
+                    label: _accepted(*_gain(outputs, series[label]))
+                    for label in _distinct_gains(outputs, series)
                 }
-                panels.append(_over_thresholds(dataset, list(series), found, "EM gain, points"))
-                numbers[dataset] = {label: _numbers(curve) for label, curve in found.items()}
+                panels.append(_over_thresholds(dataset, list(series), curves, "EM gain, points"))
+                numbers[dataset] = {label: _numbers(curve) for label, curve in curves.items()}
             label, gain = next(iter(series.items()))
             one_model = len(_distinct_gains(first, series)) == 1 and label == gain.direct
             legend = _legend(results, [gain.direct]) if one_model else list(series)
@@ -181,29 +181,29 @@ def gain_curves(
 
 def _made(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
     """The series whose jobs were made."""
-    one = next(iter(results.values()))
-    return [job for job in series if one.has(job)]
+    first = next(iter(results.values()))
+    return [job for job in series if first.has(job)]
 
 
 def _legend(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
     """Names of the series; of one model in place of all sizes, its own name."""
-    one = next(iter(results.values()))
-    if len(distinct(one, series)) > 1:
+    first = next(iter(results.values()))
+    if len(distinct(first, series)) > 1:
         return list(series)
-    return [name_of(one.run(series[0]).config, "language_model")]
+    return [name_of(first.run(series[0]).config, "language_model")]
 
 
 def distinct(results: Results, jobs: Sequence[str]) -> list[str]:
-    """Jobs with a directory that none before them has; at small scales models are the same."""
+    """Jobs whose directory no earlier job has; at small scales several models are the same."""
     first = {results.directories[job]: job for job in reversed(jobs)}
     return [job for job in jobs if first[results.directories[job]] == job]
 
 
 def _distinct_gains(results: Results, series: Mapping[str, GainOf]) -> list[str]:
     seen: dict[Any, str] = {}
-    for label, one in series.items():
+    for label, gain in series.items():
         seen.setdefault(
-            (results.directories[one.direct], results.directories[one.retrieved]), label
+            (results.directories[gain.direct], results.directories[gain.retrieved]), label
         )
     return list(seen.values())
 
@@ -213,18 +213,18 @@ def _direct(results: Results, job: str) -> tuple[Float[np.ndarray, " q"], Float[
     return direct_answers(results.run(job).records)
 
 
-def _gain(results: Results, one: GainOf) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+def _gain(results: Results, of: GainOf) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
     """Uncertainty of the direct answers, and EM with retrieval minus EM without."""
-    u, right = _direct(results, one.direct)
-    theirs = _by_question(results, "exact_match", one.retrieved)
-    names = results.questions(one.direct)
+    u, right = _direct(results, of.direct)
+    theirs = _by_question(results, "exact_match", of.retrieved)
+    names = results.questions(of.direct)
     return u, np.array([theirs.get(name, math.nan) for name in names]) - right
 
 
 def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> ThresholdCurve:
     """The mean of values among the questions with u <= threshold, at finite thresholds."""
-    known = ~np.isnan(u) & ~np.isnan(values)
-    curve = accepted_curve(u[known], values[known])
+    defined = ~np.isnan(u) & ~np.isnan(values)
+    curve = accepted_curve(u[defined], values[defined])
     finite = np.isfinite(curve.threshold) & (curve.threshold > 0)
     return ThresholdCurve(*(column[finite] for column in curve))
 
@@ -237,10 +237,10 @@ class _Drawn(NamedTuple):
 
 
 def _over_thresholds(
-    title: str, legend: Sequence[str], found: Mapping[str, Any], y_title: str
+    title: str, legend: Sequence[str], curves: Mapping[str, Any], y_title: str
 ) -> plots.Panel:
     drawn = [
-        _curve(found[job].threshold, found[job], 1) if job in found else None for job in legend
+        _curve(curves[job].threshold, curves[job], 1) if job in curves else None for job in legend
     ]
     return plots.curves(
         title, drawn, x_title="uncertainty threshold u, nats", y_title=y_title, log_x=True
@@ -269,5 +269,5 @@ def _by_question(results: Results, metric: str, job: str) -> dict[str, float]:
     return dict(zip(results.questions(job), values, strict=True))
 
 
-def _plain(one: Interval) -> dict[str, float] | None:
-    return one._asdict() if one.n else None
+def _plain(mean: Interval) -> dict[str, float] | None:
+    return mean._asdict() if mean.n else None

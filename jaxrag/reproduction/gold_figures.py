@@ -57,19 +57,19 @@ def _fit(results: Results) -> tuple[Interval, Interval]:
     x, y, xx, xy = means.T
     spread = xx - x * x
     slopes = np.where(spread > 1e-12, (xy - x * y) / np.where(spread > 1e-12, spread, 1), 0)
-    found = []
+    coefficients = []
     fitted = ais.fit_alpha(jnp.asarray(theta0), jnp.asarray(alpha))
     for value, drawn in zip(fitted, (slopes, y - slopes * x), strict=True):
         low, high = np.quantile(drawn, [0.025, 0.975])
-        found.append(Interval(float(value), float(low), float(high), count))
-    return found[0], found[1]
+        coefficients.append(Interval(float(value), float(low), float(high), count))
+    return coefficients[0], coefficients[1]
 
 
 def alpha_scatter(name: str, results: Mapping[tuple[int, str], Results]) -> list[Picture]:
     """Draws alpha of each question against theta0, with the fitted line."""
-    one = next(iter(results.values()))
-    theta0, alpha = weights(read_geometry(one))
-    slope, intercept = _fit(one)
+    fitted = next(iter(results.values()))
+    theta0, alpha = weights(read_geometry(fitted))
+    slope, intercept = _fit(fitted)
     ends = [float(theta0.min()), float(theta0.max())]
     line = [(x, slope.mean * x + intercept.mean) for x in ends]
     points = list(zip(theta0.tolist(), alpha.tolist(), strict=True))
@@ -84,8 +84,8 @@ def similarities(name: str) -> Draw:
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        for dataset, one in results.items():
-            gold = _gold(one)
+        for dataset, outputs in results.items():
+            gold = _gold(outputs)
             cosines = np.cos([passage["theta1"] for passage in gold])
             low, high = np.floor(50 * cosines.min()), np.floor(50 * cosines.max()) + 1
             edges = (np.arange(low, high + 1) / 50).tolist()
@@ -108,9 +108,9 @@ def ranks(name: str, depth: int = 20) -> Draw:
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         labels, panels, numbers = [*map(str, range(depth)), f"{depth}+"], [], {}
-        for dataset, one in results.items():
-            found = [passage["rank"] for passage in _gold(one)]
-            counts = [found.count(rank) for rank in [*range(depth), None]]
+        for dataset, outputs in results.items():
+            gold_ranks = [passage["rank"] for passage in _gold(outputs)]
+            counts = [gold_ranks.count(rank) for rank in [*range(depth), None]]
             panels.append(plots.histogram(dataset, counts, x_title="rank", labels=labels))
             numbers[dataset] = dict(zip(labels, counts, strict=True))
         return [Picture(name, plots.sheet("Rank of gold documents", panels), numbers)]
@@ -126,8 +126,8 @@ def positions(name: str, *, polar: bool) -> Draw:
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        for dataset, one in results.items():
-            lines = jsonl.read(one.directories[JOB] / POINTS)
+        for dataset, outputs in results.items():
+            lines = jsonl.read(outputs.directories[JOB] / POINTS)
             clouds = [_places(lines, cloud, polar) for cloud in CLOUDS]
             reach = max(abs(v) for cloud in clouds for point in cloud for v in point)
             panels.append(
@@ -156,7 +156,7 @@ def positions(name: str, *, polar: bool) -> Draw:
 def _places(
     lines: Sequence[Mapping[str, Any]], cloud: str, polar: bool
 ) -> list[tuple[float, float]]:
-    found = []
+    places = []
     for line in lines:
         if line["cloud"] != cloud:
             continue
@@ -164,8 +164,8 @@ def _places(
         if polar:
             angle = np.arctan2(y, x)
             x, y = float(line["r"] * np.cos(angle)), float(line["r"] * np.sin(angle))
-        found.append((x, y))
-    return found
+        places.append((x, y))
+    return places
 
 
 def _gold(results: Results) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def _state(
     parts = []
     for scale in SCALES:
         files = (result_file(directory, scale, name, "json") for directory in directories)
-        if file := next((one for one in files if one.is_file()), None):
+        if file := next((path for path in files if path.is_file()), None):
             parts.append(f"{scale} on {read_result(file)['date']}")
     if parts:
         text += f"; measured at {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Results of finished jobs, and measures of printed values that are no means over answers."""
+"""Outputs of finished jobs, and measures of printed values that are not means over answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = ""
 
 
 class Results:
-    """What the jobs of a row wrote, by name; `JOB` is the row's own.
+    """Outputs of the jobs of a printed row, by the jobs' names; `JOB` is the row's own.
 
     Attributes:
       directories: of the jobs.
@@ -41,7 +41,7 @@ class Results:
         return all(path.is_dir() for path in self.directories.values())
 
     def has(self, *jobs: str) -> bool:
-        """Whether all of some jobs were made; of a part of a figure, some are not."""
+        """Whether all these jobs were made; a part of a figure lacks some."""
         return set(jobs) <= set(self.directories)
 
     @functools.cache  # noqa: B019 - as many as a table has rows
@@ -56,7 +56,7 @@ class Results:
         return self.scored(job).run
 
     def runs(self) -> Iterator[RunRecords]:
-        """The jobs that are here and that answered questions, such as no trainings."""
+        """Records of the finished jobs that answered questions, so not of trainings."""
         for job, directory in self.directories.items():
             if directory.is_dir():
                 with contextlib.suppress(InputError):  # not a run
@@ -64,7 +64,7 @@ class Results:
                         yield self.run(job)
 
     def scores(self, job: str = JOB) -> Mapping[str, Float[np.ndarray, " q"]]:
-        """Every metric of a run, a value a question (see `jaxrag.evaluation.metrics`)."""
+        """All metrics of a run, one value per question (see `jaxrag.evaluation.metrics`)."""
         return self.scored(job).scores
 
     def questions(self, job: str = JOB) -> list[str]:
@@ -77,7 +77,7 @@ Measure = Callable[[Results], Measured]
 
 
 def over_questions(results: Results, values: Float[np.ndarray, " q"], job: str = JOB) -> Measured:
-    """The mean of a value a question, NaN left out; in the order of a run's records."""
+    """Mean of one value per question, in the order of a run's records; NaN is left out."""
     return results.scored(job).mean(values)
 
 
@@ -91,13 +91,13 @@ def total_cost(results: Results) -> Measured:
       InputError: the generator has no price.
     """
     assert results.row is not None
-    generator, known = results.row.generator or "", prices()
-    if generator not in known:
+    generator, listed = results.row.generator or "", prices()
+    if generator not in listed:
         raise InputError(
             f"{generator} has no price: add it to a JSON file and name that by $JAXRAG_PRICES (see "
             "jaxrag/evaluation/prices.py)."
         )
-    price, records = known[generator], results.run().records
+    price, records = listed[generator], results.run().records
     each = [price.of_question(record.get("cost", {})) for record in records]
     mean, low, high, n = interval(np.array(each))
     return Measured(Interval(n * mean, n * low, n * high, n))

@@ -51,17 +51,17 @@ def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
     for cell in cells:
         own.setdefault(cell.row, []).append(cell)
     rows = {n: _renamed(printed.rows[n], some) for n, some in own.items()}
-    found: dict[object, int] = {}
+    numbers: dict[object, int] = {}
     for number, row in rows.items():
         others = {k: v for k, v in row.other.items() if k != "block"}  # of the printed table
         values = tuple((cell.column, cell.metric, cell.interval) for cell in own[number])
         models = _ran(own[number]) or number  # a row without models is itself alone
         key = row.label, row.generator, row.retriever, row.passages, str(others), models, values
-        found.setdefault(key, number)
-    kept = printed._replace(rows=tuple(rows[number] for number in found.values()))
+        numbers.setdefault(key, number)
+    distinct = printed._replace(rows=tuple(rows[number] for number in numbers.values()))
     labels = {}
-    for number in found.values():
-        label, (model, _) = row_label(rows[number], kept), _ran(own[number]) or ("", "")
+    for number in numbers.values():
+        label, (model, _) = row_label(rows[number], distinct), _ran(own[number]) or ("", "")
         labels[number] = label if model in label else f"{label}, {model}"
     return _Rows(labels, [cell for cell in cells if cell.row in labels])
 
@@ -85,28 +85,28 @@ def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
 
 
 def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
-    """A grid a metric, with a row for each printed row that has it."""
-    shown = _rows(cells, printed)
-    return [_grid(metric, shown, printed) for metric in printed.metrics]
+    """One grid per metric, with a row for each printed row that has the metric."""
+    rows = _rows(cells, printed)
+    return [_grid(metric, rows, printed) for metric in printed.metrics]
 
 
-def _grid(metric: str, shown: _Rows, printed: PrintedTable) -> Grid:
-    headings, rows = _layout(metric, shown, printed)
+def _grid(metric: str, layout: _Rows, printed: PrintedTable) -> Grid:
+    headings, rows = _layout(metric, layout, printed)
     lines = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in rows]
     return Grid(headings, lines)
 
 
 def _layout(
-    metric: str, shown: _Rows, printed: PrintedTable
+    metric: str, layout: _Rows, printed: PrintedTable
 ) -> tuple[tuple[str, ...], list[tuple[str, list[Cell | None]]]]:
     """Headings of a metric's table, and its rows: label and cells, None where there is none."""
-    own = [cell for cell in shown.cells if cell.metric == metric]
+    own = [cell for cell in layout.cells if cell.metric == metric]
     columns = dict.fromkeys(cell.column for cell in own)
     order = [c for c in columns if c.data != AVERAGE] + [c for c in columns if c.data == AVERAGE]
     rows = []
     for number in dict.fromkeys(cell.row for cell in own):
-        known = {cell.column: cell for cell in own if cell.row == number}
-        rows.append((shown.labels[number], [known.get(c) for c in order]))
+        by_column = {cell.column: cell for cell in own if cell.row == number}
+        rows.append((layout.labels[number], [by_column.get(c) for c in order]))
     return (metric_label(metric, printed), *(column.heading for column in order)), rows
 
 
@@ -139,24 +139,24 @@ def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
     retrievers = {cell.retriever for cell in measured if cell.retriever}
-    known = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
-    return f"{text}; retriever: {retrievers.pop()}." if known else f"{text}."
+    named = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
+    return f"{text}; retriever: {retrievers.pop()}." if named else f"{text}."
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
     """When, where and by which version a table was made, and by which prompts of the user's."""
     environment = record["environment"]
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
-    found = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
+    texts = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
     text = prompts_text(record)
-    return {**found, "Prompts": text} if text else found
+    return {**texts, "Prompts": text} if text else texts
 
 
 def prompts_text(record: Mapping[str, Any]) -> str:
     """The prompt sets that files replaced; empty if all were ours, as in older records."""
     return ", ".join(
-        f"{name} from {one['file']} ({one['digest']})"
-        for name, one in record.get("prompts", {}).items()
+        f"{name} from {replaced['file']} ({replaced['digest']})"
+        for name, replaced in record.get("prompts", {}).items()
     )
 
 
@@ -203,10 +203,10 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The cells as CSV, a line each; values are in the printed table's unit."""
     headings = ("row", "questions", "metric", "unit", "ours", "low", "high", "n", "printed")
     lines = []
-    shown = _rows(cells, printed)
-    for cell in shown.cells:
+    rows = _rows(cells, printed)
+    for cell in rows.cells:
         ours = cell.interval or (None, None, None, 0)
-        label = shown.labels[cell.row]
+        label = rows.labels[cell.row]
         agrees = {True: "yes", False: "no", None: ""}[cell.agrees]
         place = (label, cell.column.heading, cell.metric, cell.unit)
         lines.append((*place, *ours, cell.printed, agrees))
@@ -216,9 +216,9 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
 def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The page's tables as LaTeX; interval and printed value stand behind ours."""
     parts = {}
-    shown = _rows(cells, printed)
+    shown_rows = _rows(cells, printed)
     for metric in printed.metrics:
-        headings, rows = _layout(metric, shown, printed)
+        headings, rows = _layout(metric, shown_rows, printed)
         lines = [(label, *map(_latex_cell, own)) for label, own in rows]
         parts[f"{printed.paper}, {printed.name}: {metric}"] = latex_table(headings, lines)
     return latex_file(parts, NOTE)

@@ -76,13 +76,13 @@ def combine(
             if part != list(only) and all(map(finished, own)):
                 wanted |= own
                 parts.append(part)
-    found = {}
-    for key, one in add(()).items():
-        made = {job: path for job, path in one.directories.items() if path in wanted}
-        if made and (one.row is None or made == one.directories):
-            found[key] = Results(made, one.row)
-    return found, [*parts, list(only)]
+    combined = {}
+    for key, whole in add(()).items():
+        made = {job: path for job, path in whole.directories.items() if path in wanted}
+        if made and (whole.row is None or made == whole.directories):
+            combined[key] = Results(made, whole.row)
+    return combined, [*parts, list(only)]
 
 
 def _directories(results: Mapping[Any, Results]) -> set[Path]:
-    return {path for one in results.values() for path in one.directories.values()}
+    return {path for outputs in results.values() for path in outputs.directories.values()}

@@ -28,13 +28,13 @@ def accuracy_curves(
     named by its number, from 0: trainings log no ids.
     """
 
-    def draw(found: Mapping[str, Results]) -> list[Picture]:
+    def draw(by_dataset: Mapping[str, Results]) -> list[Picture]:
         numbers: dict[str, Any] = {}
         panels = []
-        first = next(iter(found.values()))
-        shown = [label for label in trainings if first.has(label)]
-        for dataset, results in found.items():
-            logs = {label: read_training(results.directories[label]) for label in shown}
+        first = next(iter(by_dataset.values()))
+        labels = [label for label in trainings if first.has(label)]
+        for dataset, results in by_dataset.items():
+            logs = {label: read_training(results.directories[label]) for label in labels}
             paired = len({_evaluated(log, metric) for log in logs.values()}) == 1
             points = {label: _points(log, metric, paired) for label, log in logs.items()}
             series = [Curve([p["progress"] for p in some], [p["mean"] for p in some])
@@ -46,7 +46,7 @@ def accuracy_curves(
                 )
             )  # fmt: skip
             numbers[dataset] = points
-        return [Picture(name, sheet(title, panels, shown), numbers)]
+        return [Picture(name, sheet(title, panels, labels), numbers)]
 
     return draw
 
@@ -63,15 +63,15 @@ def _points(training: TrainingLog, metric: str, with_values: bool) -> list[dict[
 
     ``with_values`` adds the values of questions, as shares, to the first and the last point.
     """
-    found = evaluations(training)[metric]
-    last = found[-1][0]
+    evaluated = evaluations(training)[metric]
+    last = evaluated[-1][0]
     points: list[dict[str, Any]] = []
-    for step, values in found:
+    for step, values in evaluated:
         mean, low, high, n = interval(values)
         shares = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high}
         points.append({"progress": 100 * step / last, **shares, "n": n})
     if with_values:
-        for point, (_, values) in ((points[0], found[0]), (points[-1], found[-1])):
+        for point, (_, values) in ((points[0], evaluated[0]), (points[-1], evaluated[-1])):
             point["values"] = _by_number(values)
     return points
 

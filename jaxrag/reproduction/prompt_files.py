@@ -23,14 +23,14 @@ def read_replacements(given: Iterable[str]) -> dict[str, str]:
     Raises:
       InputError: a text has another form, or two files replace one set.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for text in given:
         name, _, file = text.partition("=")
         if not name or not file:
             raise InputError(f"--prompts is {text!r}: give NAME=FILE, such as dtr=my/dtr.toml.")
-        if found.setdefault(name, file) != file:
-            raise InputError(f"--prompts replaces {name} by {found[name]} and by {file}: give one.")
-    return found
+        if files.setdefault(name, file) != file:
+            raise InputError(f"--prompts replaces {name} by {files[name]} and by {file}: give one.")
+    return files
 
 
 def with_prompts(files: Mapping[str, str]) -> Callable[[Job], Job]:
@@ -70,8 +70,8 @@ def check_replacements(files: Mapping[str, str], used: Collection[str]) -> None:
     """
     for name, file in files.items():
         if name not in used:
-            known = f"sets in use are {', '.join(sorted(used))}" if used else "they use none"
-            raise InputError(f"--prompts names {name!r}, which none of these jobs uses: {known}.")
+            in_use = f"sets in use are {', '.join(sorted(used))}" if used else "they use none"
+            raise InputError(f"--prompts names {name!r}, which none of these jobs uses: {in_use}.")
         ours, own = prompts.load(name), prompts.load(file)
         if lacking := [f"[{role}]" for role in ours.roles if role not in own.roles]:
             raise InputError(

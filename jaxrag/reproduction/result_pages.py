@@ -52,15 +52,15 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
     Raises:
       InputError: a record is damaged, a picture is missing; or a full disk.
     """
-    found = {name: _records(name, (workdir, directory)) for name in all_names(declared)}
+    files = {name: _records(name, (workdir, directory)) for name in all_names(declared)}
     pages = []
     for paper in PAPERS:
-        names = [name for name in found if name.startswith(f"{paper}/") and found[name]]
+        names = [name for name in files if name.startswith(f"{paper}/") and files[name]]
         if not names:
             continue
         parts = [_HEAD.format(paper=_title(paper), note=NOTE)]
         for name in names:
-            parts += [_part(declared, name, file, directory) for file in found[name]]
+            parts += [_part(declared, name, file, directory) for file in files[name]]
         pages.append(directory / f"reproduced_{paper}.md")
         write_text(pages[-1], "\n".join(parts))
     return pages
@@ -68,13 +68,13 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
 
 def _records(name: str, places: Sequence[Path]) -> list[Path]:
     """The records to show, one a scale, each from the first place that has it."""
-    found = {}
+    by_scale = {}
     for scale in SCALES:
         files = (result_file(place, scale, name, "json") for place in places)
         if file := next(filter(Path.is_file, files), None):
-            found[scale] = file
-    shown = [file for scale, file in found.items() if scale != "tiny"]
-    return shown or list(found.values())
+            by_scale[scale] = file
+    large = [file for scale, file in by_scale.items() if scale != "tiny"]
+    return large or list(by_scale.values())
 
 
 def _title(paper: str) -> str:

@@ -23,8 +23,8 @@ def any_of(metric: str, jobs: Sequence[str]) -> Measure:
         first = results.questions(jobs[0])
         columns = []
         for job in jobs:
-            known = dict(zip(results.questions(job), results.scores(job)[metric], strict=True))
-            columns.append([known.get(name, np.nan) for name in first])
+            values = dict(zip(results.questions(job), results.scores(job)[metric], strict=True))
+            columns.append([values.get(name, np.nan) for name in first])
         return over_questions(results, np.max(np.array(columns), axis=0), jobs[0])
 
     return measure
@@ -51,7 +51,7 @@ def passages_scored(job: str) -> Measure:
             what="the passages that R3's training scored",
             way_out="remove the training's directory and make the table again",
         )
-        found = interval(np.array([*counts.values()], np.float64))
-        return Measured(found, {name: float(count) for name, count in counts.items()})
+        mean = interval(np.array([*counts.values()], np.float64))
+        return Measured(mean, {name: float(count) for name, count in counts.items()})
 
     return measure

@@ -102,8 +102,8 @@ class _Scores(NamedTuple):
         """Means with intervals and the values of questions, by K, for the record of a figure."""
         columns = {str(k): scores for k, scores in enumerate(self.scores.T)}
         return [
-            {**found._asdict(), "values": dict(zip(self.ids, columns[k].tolist(), strict=True))}
-            for k, found in intervals(columns).items()
+            {**mean._asdict(), "values": dict(zip(self.ids, columns[k].tolist(), strict=True))}
+            for k, mean in intervals(columns).items()
         ]
 
 
@@ -114,14 +114,14 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
     of `jaxrag.methods.ars.rewards` on the test questions; "rag" and "ars" are runs.
     """
     panels, numbers = [], {}
-    for (_, data), one in results.items():
-        found, y_title = _by_k(one)
-        arms = range(1, 1 + max(scores.scores.shape[1] for scores in found.values()))
-        means = {name: 100 * scores.scores.mean(axis=0) for name, scores in found.items()}
+    for (_, data), outputs in results.items():
+        by_order, y_title = _by_k(outputs)
+        arms = range(1, 1 + max(scores.scores.shape[1] for scores in by_order.values()))
+        means = {name: 100 * scores.scores.mean(axis=0) for name, scores in by_order.items()}
         series = [Curve(arms, np.broadcast_to(line, len(arms)).tolist()) for line in means.values()]
         title = data.removeprefix("paper-")
         panels.append(plots.curves(title, series, x_title="rewrites kept, K", y_title=y_title))
-        points = {name: scores.points() for name, scores in found.items()}
+        points = {name: scores.points() for name, scores in by_order.items()}
         numbers[title] = {"score": y_title} | {
             name: line if name in _WITH_K else line[0] for name, line in points.items()
         }
@@ -140,7 +140,7 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
     random = [
         _answered(results, job, column) for job in results.directories if job.startswith("random")
     ]
-    found = {
+    by_order = {
         "Top-K": _of_table(ranked),
         "Worse-K": _answered(results, "worst", column),
         "Random-K": _mean_of(random),
@@ -148,10 +148,10 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
     }
     for name, job in {"ARS-RAG": "ars", "RAG": "rag"}.items():
         scores = results.scores(job)["f1" if is_open else "exact_match"]
-        known = ~np.isnan(scores)
-        ids = [one for one, there in zip(results.questions(job), known, strict=True) if there]
-        found[name] = _Scores(ids, scores[known][:, None])
-    return found, "F1 %" if is_open else "accuracy %"
+        defined = ~np.isnan(scores)
+        ids = [ident for ident, there in zip(results.questions(job), defined, strict=True) if there]
+        by_order[name] = _Scores(ids, scores[defined][:, None])
+    return by_order, "F1 %" if is_open else "accuracy %"
 
 
 def _of_table(table: RewardTable) -> _Scores:
@@ -163,16 +163,16 @@ def _test_ids(table: RewardTable) -> list[str]:
 
 
 def _answered(results: Results, job: str, column: str) -> _Scores:
-    records = [one for one in results.run(job).records if "error" not in one]
-    scores = np.array([reward_line(one, "test")[column] for one in records], np.float64)
-    return _Scores([one["question_id"] for one in records], scores)
+    records = [r for r in results.run(job).records if "error" not in r]
+    scores = np.array([reward_line(r, "test")[column] for r in records], np.float64)
+    return _Scores([r["question_id"] for r in records], scores)
 
 
 def _mean_of(runs: Sequence[_Scores]) -> _Scores:
     """The mean over several runs of the questions that all of them answered."""
-    known = [dict(zip(one.ids, one.scores, strict=True)) for one in runs]
-    ids = [name for name in runs[0].ids if all(name in one for one in known)]
-    return _Scores(ids, np.mean([[one[name] for name in ids] for one in known], axis=0))
+    by_run = [dict(zip(run.ids, run.scores, strict=True)) for run in runs]
+    ids = [name for name in runs[0].ids if all(name in scores for scores in by_run)]
+    return _Scores(ids, np.mean([[scores[name] for name in ids] for scores in by_run], axis=0))
 
 
 def rewards_by_epoch(name: str, title: str) -> Draw:
@@ -184,8 +184,8 @@ def rewards_by_epoch(name: str, title: str) -> Draw:
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        for dataset, one in results.items():
-            lines = _curves(one.directories[JOB], WEIGHTED)
+        for dataset, outputs in results.items():
+            lines = _curves(outputs.directories[JOB], WEIGHTED)
             curves = {part: np.array([line[part] for line in lines]) for part in ("train", "test")}
             panels.append(
                 plots.curves(
@@ -236,11 +236,11 @@ def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,))
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
-        for dataset, one in results.items():
-            table = read_table(one.directories[REWARDS])
+        for dataset, outputs in results.items():
+            table = read_table(outputs.directories[REWARDS])
             arms = table.arms
             for scheme in schemes:
-                chosen = chosen_k(one.directories[JOB], scheme)
+                chosen = chosen_k(outputs.directories[JOB], scheme)
                 counts = np.bincount(chosen.ravel(), minlength=arms + 1)[1:].tolist()
                 label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
                 panels.append(
@@ -260,23 +260,23 @@ def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,))
 
 
 def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
-    """Draws seconds a question of runs with nothing stored, a bar for each pipeline by its job."""
+    """Draws seconds per question of runs with an empty store: a bar for each pipeline's job."""
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         first = next(iter(results.values()))
-        shown = {name: job for name, job in pipelines.items() if first.has(job)}
-        found = {
-            dataset: [_per_question(one, job) for job in shown.values()]
-            for dataset, one in results.items()
+        drawn = {name: job for name, job in pipelines.items() if first.has(job)}
+        bars = {
+            dataset: [_per_question(outputs, job) for job in drawn.values()]
+            for dataset, outputs in results.items()
         }
-        panel = plots.bars("", found, y_title="seconds a question")
+        panel = plots.bars("", bars, y_title="seconds a question")
         numbers = {
             dataset: {
-                pipeline: value._asdict() for pipeline, value in zip(shown, values, strict=True)
+                pipeline: value._asdict() for pipeline, value in zip(drawn, values, strict=True)
             }
-            for dataset, values in found.items()
+            for dataset, values in bars.items()
         }
-        return [Picture(name, plots.sheet(title, [panel], tuple(shown)), numbers)]
+        return [Picture(name, plots.sheet(title, [panel], tuple(drawn)), numbers)]
 
     return draw
 

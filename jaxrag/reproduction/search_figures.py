@@ -28,10 +28,10 @@ def metric_bars(
       y_title: of the axis.
     """
 
-    def draw(found: Mapping[str, Results]) -> list[Picture]:
+    def draw(by_dataset: Mapping[str, Results]) -> list[Picture]:
         groups: dict[str, list[Interval]] = {}
         numbers: dict[str, Any] = {}
-        for dataset, results in found.items():
+        for dataset, results in by_dataset.items():
             groups[dataset], numbers[dataset] = [], {}
             for number, retriever in enumerate(retrievers):
                 values = read_metric(results.directories[job], number, metric)

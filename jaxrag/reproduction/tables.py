@@ -24,7 +24,7 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 class Setting(NamedTuple):
-    """Where a job of a row runs.
+    """The scale and questions for which a job of a row is made.
 
     Attributes:
       scale: of the reproduction.
@@ -94,7 +94,7 @@ class Table:
 
     def columns(self, printed: PrintedTable, scale: Scale) -> list[Column]:
         """The columns; data sets with the same questions at a scale are one."""
-        return columns_of(printed.datasets or self.datasets, lambda one: self.data(scale, one))
+        return columns_of(printed.datasets or self.datasets, lambda name: self.data(scale, name))
 
     def values(self, row: PrintedRow) -> Mapping[str, Mapping[str, float | None]]:
         """A row's values by data set; a row of averages alone has None for each data set."""
@@ -104,8 +104,8 @@ class Table:
 
     def without(self, method: str, scale: Scale) -> str:
         """Why a method is not run at a scale; "" if it is."""
-        found = self.left_out.get(method, "")
-        return found or (self.unnamed.get(method, "") if scale == "paper" else "")
+        reason = self.left_out.get(method, "")
+        return reason or (self.unnamed.get(method, "") if scale == "paper" else "")
 
     def reason(self, row: PrintedRow, metric: str, scale: Scale) -> str:
         """Why a value of a row cannot be reproduced at a scale; "" if it can."""
@@ -114,10 +114,10 @@ class Table:
 
 def columns_of(datasets: Sequence[str], data: Callable[[str], str]) -> list[Column]:
     """A column for the questions of each data set; one for all with the same questions."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_data: dict[str, tuple[str, ...]] = {}
     for dataset in datasets:
-        found[data(dataset)] = (*found.get(data(dataset), ()), dataset)
-    return [Column(questions, names) for questions, names in found.items()]
+        by_data[data(dataset)] = (*by_data.get(data(dataset), ()), dataset)
+    return [Column(questions, names) for questions, names in by_data.items()]
 
 
 class Picture(NamedTuple):
@@ -172,7 +172,7 @@ class Declarations(NamedTuple):
     def of(cls, *parts: Declarations) -> Declarations:
         """The declarations of several papers."""
         return cls(
-            {name: one for part in parts for name, one in part.tables.items()},
-            {name: one for part in parts for name, one in part.figures.items()},
-            {name: one for part in parts for name, one in part.left_out.items()},
+            {name: v for part in parts for name, v in part.tables.items()},
+            {name: v for part in parts for name, v in part.figures.items()},
+            {name: v for part in parts for name, v in part.left_out.items()},
         )

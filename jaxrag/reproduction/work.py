@@ -95,23 +95,23 @@ class Work:
         return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
-        """Directories with those that they need, in an order to execute.
+        """The directories and those that they need, in an order of execution.
 
         Jobs of one language model follow each other as far as their needs allow it.
         """
-        found: set[Path] = set()
+        needed: set[Path] = set()
         left = list(wanted)
         while left:
             path = left.pop()
-            if path not in found:
-                found.add(path)
+            if path not in needed:
+                needed.add(path)
                 left += self.needs[path]
         order: list[Path] = []
-        rest = [path for path in self.jobs if path in found]
+        rest = [path for path in self.jobs if path in needed]
         while rest:
             ready = [path for path in rest if set(self.needs[path]) <= set(order)]
             model = _model(self.jobs[order[-1]]) if order else None
-            path = next((one for one in ready if _model(self.jobs[one]) == model), ready[0])
+            path = next((job for job in ready if _model(self.jobs[job]) == model), ready[0])
             order.append(path)
             rest.remove(path)
         return order
@@ -251,21 +251,21 @@ def add_table(
       InputError: the table has none of the names in ``only``.
     """
     methods, datasets = chosen(printed, only, table.datasets)
-    found = {}
+    results = {}
     for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
             in_row = table.values(row)
             own = [name for name in column.datasets if name in in_row and name in datasets]
             if own and row.method in methods and not table.without(row.method, scale):
                 made = add_row(work, table, row, scale, own[0], column.data)
-                found[number, column.data] = made
-    return found
+                results[number, column.data] = made
+    return results
 
 
 def chosen(
     printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """The methods and the data sets of a table that ``only`` names; all without a name of a kind.
+    """Methods and data sets of a table that ``only`` names; all of a kind that it does not name.
 
     A name after "-" is left out. ``without_columns`` are the data sets of a table that prints
     averages alone.
@@ -289,13 +289,13 @@ def _chosen(
     for text in only:
         name = text.removeprefix("-")
         if name in datasets:
-            found = {name}
-        elif not (found := {one for one in names if one == name or one.startswith(f"{name}_")}):
-            known = f"{kind} are {', '.join(names)}, its data sets" if names else "data sets are"
-            raise InputError(f"{whole} has no {name!r}: its {known} {', '.join(datasets)}.")
-        (left if text.startswith("-") else named).update(found)
-    of_kind = ([one for one in some if one in named] or some for some in (names, datasets))
-    first, second = ([one for one in some if one not in left] for some in of_kind)
+            matching = {name}
+        elif not (matching := {n for n in names if n == name or n.startswith(f"{name}_")}):
+            kinds = f"{kind} are {', '.join(names)}, its data sets" if names else "data sets are"
+            raise InputError(f"{whole} has no {name!r}: its {kinds} {', '.join(datasets)}.")
+        (left if text.startswith("-") else named).update(matching)
+    of_kind = ([n for n in some if n in named] or some for some in (names, datasets))
+    first, second = ([n for n in some if n not in left] for some in of_kind)
     return first, second
 
 
@@ -313,8 +313,8 @@ def add_figure(
     series, datasets = _chosen(name, ("series", [*figure.series]), figure.datasets, only)
     if not datasets or (figure.series and not series):
         raise InputError(f"nothing of {name} is left by --only={','.join(only)}.")
-    jobs = {job for one in series for job in figure.series[one]} or {*figure.jobs}
-    found = {}
+    jobs = {job for s in series for job in figure.series[s]} or {*figure.jobs}
+    results = {}
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
         setting = functools.partial(Setting, scale, column.datasets[0], column.data)
         made = {
@@ -322,5 +322,5 @@ def add_figure(
             for job, make in figure.jobs.items()
             if job in jobs
         }
-        found[column.heading] = Results(made)
-    return found
+        results[column.heading] = Results(made)
+    return results

@@ -91,7 +91,7 @@ def has_answer(text: str, answers: Sequence[str]) -> bool:
 
 
 def unify(normalization: Normalization, *texts: str) -> tuple[str, ...]:
-    """The texts as they are compared under a normalisation, before that of SQuAD."""
+    """Texts in the form in which a normalisation compares them, before SQuAD's normalisation."""
     return tuple(map(unified, texts)) if normalization == "unicode" else texts
 
 
@@ -108,7 +108,7 @@ def _equal(prediction: str, answer: str) -> bool:
 
 def _substance(text: str) -> int:
     """2 with a letter or digit, 1 with another visible character, else 0."""
-    visible = any(one.isprintable() and not one.isspace() for one in text)
+    visible = any(character.isprintable() and not character.isspace() for character in text)
     return visible + any(map(str.isalnum, text))
 
 

@@ -1,4 +1,4 @@
-"""Unicode text: sets of characters, tokens, and one form for texts that are written differently."""
+"""Unicode text: regular expressions of categories, tokens, and a canonical form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNS = dict.fromkeys(map(ord, "\u00b4\u02b9\u02bb\u02bc\u2044\u2212"), "")
 
 @functools.cache
 def of_categories(kinds: str) -> str:
-    """A regular expression of one character of general categories, such as "LM".
+    """Regular expression of one character of some general Unicode categories, such as "LM".
 
     Those beyond 16 bits come second: `re` looks a character up in a table only among the others.
     """
@@ -21,7 +21,7 @@ def of_categories(kinds: str) -> str:
     starts = [code for code, last in zip(codes, [-2, *codes], strict=False) if code != last + 1]
     stops = [code for code, after in zip(codes, [*codes[1:], -2], strict=True) if after != code + 1]
     ranges = [(a, f"\\U{a:08x}-\\U{b:08x}") for a, b in zip(starts, stops, strict=True)]
-    low, high = ("".join(one for a, one in ranges if (a > 0xFFFF) == far) for far in (False, True))
+    low, high = ("".join(r for a, r in ranges if (a > 0xFFFF) == far) for far in (False, True))
     return rf"(?:[{low}]|(?=[\U00010000-\U0010ffff])[{high}])"
 
 
@@ -31,17 +31,17 @@ def _token() -> re.Pattern[str]:
 
 
 def tokens(text: str) -> list[str]:
-    """Runs of letters, marks and digits, and every other visible character, after NFD.
+    """DPR's tokens: runs of letters, marks and digits, and each other visible character; NFD.
 
-    Source: the SimpleTokenizer of DPR (Karpukhin et al. 2020), with which answers are looked for.
+    Source: SimpleTokenizer of Karpukhin et al. 2020, by which passages are searched for answers.
     """
     return _token().findall(unicodedata.normalize("NFD", text))
 
 
 def within(inner: list[str], outer: list[str]) -> bool:
-    """Whether tokens follow each other in others; False without any."""
-    one, other = ("\0".join(["", *some, ""]) for some in (inner, outer))
-    return bool(inner) and one in other
+    """Whether ``inner`` is a run of consecutive tokens of ``outer``; False if it is empty."""
+    inside, whole = ("\0".join(["", *some, ""]) for some in (inner, outer))
+    return bool(inner) and inside in whole
 
 
 def unified(text: str) -> str:
@@ -52,8 +52,8 @@ def unified(text: str) -> str:
     kana voicing, Thai tones) stay. A text that this leaves empty is only brought to NFKC.
     """
     plain = unicodedata.normalize("NFKC", text.translate(_SIGNS))
-    kept = (c for c in unicodedata.normalize("NFKD", plain.casefold()) if not _dropped(c))
-    return unicodedata.normalize("NFKC", "".join(kept)).strip() or plain
+    letters = (c for c in unicodedata.normalize("NFKD", plain.casefold()) if not _dropped(c))
+    return unicodedata.normalize("NFKC", "".join(letters)).strip() or plain
 
 
 def _dropped(character: str) -> bool:

@@ -1,6 +1,6 @@
-"""Text from models, questions, passages and files, made inert: it is shown, and does nothing.
+"""Escaping of text from models, questions, passages and files for each form of output.
 
-For each output there is one function: a terminal, HTML or SVG, Markdown, CSV, and LaTeX.
+One function each for a terminal, HTML or SVG, Markdown, CSV and LaTeX.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKDOWN = re.compile(r"[\\`*|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[]|:(?=//)
 _FORMULA = tuple("=+-@＝＋－＠")  # beginnings that spreadsheets take for a formula, wide ones too
 _LATEX = str.maketrans(
     {
-        **{one: f"\\{one}" for one in "{}$&#_%"},
+        **{sign: f"\\{sign}" for sign in "{}$&#_%"},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",

@@ -64,12 +64,12 @@ def parse_queries(
     text = _BOLD.sub(r"\1\2", _BOLD_LABEL.sub(r"\1\2", raw))
     text, ended, _ = text.partition(_END)
     items = [item for line in _lines(text) for item in re.split("[;；]", line)]
-    found = _cleaned(items)
-    if truncated and not ended and len(found) > 1:
-        found = _cleaned(items[:-1])
-    if not found:
+    queries = _cleaned(items)
+    if truncated and not ended and len(queries) > 1:
+        queries = _cleaned(items[:-1])
+    if not queries:
         return ParsedQueries((question,), False)
-    return ParsedQueries(found[:limit], True, max(len(found) - limit, 0))
+    return ParsedQueries(queries[:limit], True, max(len(queries) - limit, 0))
 
 
 def write_queries(texts: Sequence[str]) -> str:
@@ -82,11 +82,11 @@ def unique_queries(texts: Iterable[str]) -> tuple[str, ...]:
 
     Texts that differ only in case, white space and punctuation are repetitions.
     """
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for text in texts:
         if (words := word_key(text)) and words not in _NO_QUERY:
-            found.setdefault(words, text)
-    return tuple(found.values())
+            queries.setdefault(words, text)
+    return tuple(queries.values())
 
 
 def _lines(text: str) -> list[str]:
@@ -115,14 +115,14 @@ def _clean(item: str) -> str:
     for pattern in (_MARK, _LABELLED):
         item = item[_end(pattern, item, 0, len(item)) :]
     text = " ".join(item.split())
-    quotes = [found.start() for found in _DOUBLE.finditer(text)]
+    quotes = [quote.start() for quote in _DOUBLE.finditer(text)]
     start, end = _unquoted(text, quotes, *_stripped(text, 0, len(text), _AROUND))
     word = -1
     while True:
         first = _end(_MARK, text, start, end)
         if word < first:  # a label begins with the first word, and is looked for there only once
-            found = _WORD.search(text, first, end)
-            word = found.start() if found else end
+            match = _WORD.search(text, first, end)
+            word = match.start() if match else end
             label = _LABELLED.match(text, word, end)
             first = label.end() if label else first
         place = _unquoted(text, quotes, *_stripped(text, first, end, _AROUND))
@@ -133,8 +133,8 @@ def _clean(item: str) -> str:
 
 def _end(pattern: re.Pattern[str], text: str, start: int, end: int) -> int:
     """Where a match at ``start`` ends; ``start`` without one."""
-    found = pattern.match(text, start, end)
-    return found.end() if found else start
+    match = pattern.match(text, start, end)
+    return match.end() if match else start
 
 
 def _stripped(text: str, start: int, end: int, characters: str) -> tuple[int, int]:

@@ -20,19 +20,19 @@ def sentences(text: str) -> list[str]:
     begins in lower case, or where the full stop follows an initial or a common abbreviation
     ("J. K. Rowling", "St. Petersburg").
     """
-    return [one for line in text.splitlines() for one in _in_line(" ".join(line.split())) if one]
+    return [s for line in text.splitlines() for s in _in_line(" ".join(line.split())) if s]
 
 
 def _in_line(line: str) -> list[str]:
-    found, start = [], 0
+    ended, start = [], 0
     for mark in _SENTENCE_END.finditer(line):
         end = mark.end()
         near = max(start, end - _LONGEST)
         if line[end + 1 : end + 2].islower() or _ABBREVIATION.search(line, near, end):
             continue
-        found.append(line[start:end].strip())
+        ended.append(line[start:end].strip())
         start = end
-    return [*found, line[start:].strip()]
+    return [*ended, line[start:].strip()]
 
 
 def bare(text: str) -> str:
@@ -43,8 +43,8 @@ def bare(text: str) -> str:
 
 def first_word(text: str) -> str:
     """The first run of letters, digits and "_" in a text; "" without one."""
-    found = re.search(r"\w+", text)
-    return found.group() if found else ""
+    match = re.search(r"\w+", text)
+    return match.group() if match else ""
 
 
 def word_key(text: str) -> str:

@@ -25,6 +25,6 @@ def stated_answer(text: str) -> str | None:
 
 
 def last_sentence(text: str) -> str:
-    """The last sentence of a text, an answer where none is stated; "" for a blank text."""
+    """The last sentence of a text, for an answer that is not stated; "" for a blank text."""
     lines = [line for line in text.splitlines() if line.strip()]
     return _NEXT_SENTENCE.split(lines[-1].strip())[-1] if lines else ""

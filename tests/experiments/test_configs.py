@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 from typing import Any
 
 import pytest
@@ -43,6 +44,14 @@ def test_every_documented_variant_gives_a_job(config: str, method: str) -> None:
             assert run.name == method
         if hasattr(run.method, "reader"):
             assert prompts.load(run.method.reader.prompts).roles
+
+
+@pytest.mark.parametrize("config", ["pairs", "dtr", "r3", "errr", "ars"])
+def test_the_run_in_sight_is_that_of_the_first_command(config: str) -> None:
+    header = CONFIGS[config].__doc__
+    (variant,) = re.findall(rf"configs/{config}\.py:(\S+)", header)[:1]
+    assert get(config, variant) == CONFIGS[config].RUN
+    assert re.search(r"^- hardware: .*\n- minutes: .*\n(  .*\n)?- score: EM \d", header, re.M)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

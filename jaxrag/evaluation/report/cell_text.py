@@ -14,12 +14,12 @@ def cell_text(cell: Cell) -> str:
 
 def our_text(cell: Cell) -> tuple[str, str]:
     """Our value, and its interval if it has one."""
-    found, digits = cell.interval, _digits(cell)
-    if found is None:
+    interval, digits = cell.interval, _digits(cell)
+    if interval is None:
         return "not measured", ""
-    if found.low == found.high:
-        return f"{found.mean:.{digits}f}", ""
-    return f"{found.mean:.{digits}f}", f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    if interval.low == interval.high:
+        return f"{interval.mean:.{digits}f}", ""
+    return f"{interval.mean:.{digits}f}", f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
 
 
 def printed_text(cell: Cell) -> str:
@@ -47,14 +47,14 @@ def metric_label(metric: str, printed: PrintedTable) -> str:
 def row_label(row: PrintedRow, printed: PrintedTable) -> str:
     """A row's label, with the settings that differ from other rows of the same label."""
     parts = [row.label]
-    same = [one for one in printed.rows if one.label == row.label]
-    if len({one.generator for one in same}) > 1 and row.generator:
+    same = [other for other in printed.rows if other.label == row.label]
+    if len({other.generator for other in same}) > 1 and row.generator:
         parts.append(row.generator)
-    if len({one.retriever for one in same}) > 1 and row.retriever:
+    if len({other.retriever for other in same}) > 1 and row.retriever:
         parts.append(row.retriever)
-    if len({one.passages for one in same}) > 1 and row.passages is not None:
+    if len({other.passages for other in same}) > 1 and row.passages is not None:
         parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
     for name, value in row.other.items():
-        if len({one.other.get(name) for one in same}) > 1:
+        if len({other.other.get(name) for other in same}) > 1:
             parts.append(f"{name.replace('_', ' ')} {value}")
     return ", ".join(parts)

@@ -32,7 +32,7 @@ def document(
     script: str = "",
     data: str = "",
 ) -> str:
-    """The whole page. ``sections`` and ``configs`` are HTML; other texts are escaped.
+    """HTML of a whole page. ``sections`` and ``configs`` are HTML; other texts are escaped.
 
     The page's policy lets the browser run ``script`` and no other, and load nothing.
 
@@ -98,10 +98,10 @@ def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
     )
 
 
-def once(found: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+def once(facts: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     """Facts without repeated values; facts without a value are left out."""
-    known = {name: [v for v in dict.fromkeys(values) if v] for name, values in found.items()}
-    return [(name, "; ".join(values)) for name, values in known.items() if values]
+    distinct = {name: [v for v in dict.fromkeys(values) if v] for name, values in facts.items()}
+    return [(name, "; ".join(values)) for name, values in distinct.items() if values]
 
 
 def _device(environment: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ _LEFT, _STEP, _THICK = 118, 19, 13  # bars of a figure: start, spacing, thicknes
 
 
 def line(question_id: str, search: str, match: Match, *, most: int) -> dict[str, Any]:
-    """A line of the file, with the ``most`` largest terms."""
+    """A line of ``explanations.jsonl``, with the ``most`` largest terms of a score."""
     return {
         "question_id": question_id,
         "question": match.question,
@@ -50,9 +50,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def table(explained: Mapping[str, Any]) -> Table:
-    """A line as a table for ``rich``."""
+    """The terms of a line as a table for ``rich``."""
     passage = explained["passage"]
-    shown = Table(
+    table_ = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
         pad_edge=False,
@@ -64,16 +64,16 @@ def table(explained: Mapping[str, Any]) -> Table:
         caption=terminal_text(_note(explained, len(explained["tokens"]))),
         caption_justify="left",
     )
-    shown.add_column("token")
+    table_.add_column("token")
     for heading in ("in question", "in passage"):
-        shown.add_column(heading, justify="center")
+        table_.add_column(heading, justify="center")
     for heading in ("weight in question", "weight in passage", "share %"):
-        shown.add_column(heading, justify="right")
+        table_.add_column(heading, justify="right")
     for term in explained["tokens"]:
         marks = ("yes" if term[side] else "" for side in ("in_query", "in_passage"))
         weights = (f"{term[side]:.4g}" for side in ("query", "passage"))
-        shown.add_row(terminal_text(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
-    return shown
+        table_.add_row(terminal_text(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
+    return table_
 
 
 def _note(explained: Mapping[str, Any], count: int) -> str:

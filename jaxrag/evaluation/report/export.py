@@ -85,8 +85,8 @@ def runs_csv(rows: Sequence[Row]) -> str:
             factor = 100.0 if name in tables.PERCENT else 1.0
             line += [factor * value for value in row.means[name][:3]]
         for name in _DIFFERENCES:
-            found = row.differences.get(name)
-            line += [None] * 4 if found is None else [*(100.0 * v for v in found[:3]), found.p]
+            delta = row.differences.get(name)
+            line += [None] * 4 if delta is None else [*(100.0 * v for v in delta[:3]), delta.p]
         lines.append(line)
     return csv_table(headings, lines)
 
@@ -103,12 +103,12 @@ def runs_latex(rows: Sequence[Row]) -> str:
         lines = []
         for row in members:
             cells = [tables.with_interval(name, row.means[name]) for name in names]
-            kept = [
+            means = [
                 (mean, ends if name in tables.PERCENT else "")
                 for name, (mean, ends) in zip(names, cells, strict=True)
             ]
             change = tables.difference_text(row.differences.get("exact_match"))
             last = change if row.baseline else "baseline"
-            lines.append((row.label, tables.count_text(row), *kept, last))
+            lines.append((row.label, tables.count_text(row), *means, last))
         parts[dataset] = latex_table(("method", "n", *names.values(), "ΔEM"), lines)
     return latex_file(parts, tables.NOTE)

@@ -64,47 +64,47 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
         raise InputError(f"{page} has no figures that could be written to {directory}.")
     files: list[Path] = []
     Path(directory).mkdir(parents=True, exist_ok=True)
-    for one in figures:
-        words = re.findall(r"[^\W_]+", unescape(f"{one.section} {one.title}").lower())
+    for drawing in figures:
+        words = re.findall(r"[^\W_]+", unescape(f"{drawing.section} {drawing.title}").lower())
         stem = "-".join(words)[:_NAME]
         file = Path(directory) / f"{stem}.svg"
         for number in range(2, len(figures) + 1):
             if file not in files:
                 break
             file = file.with_name(f"{stem}-{number}.svg")
-        write_text(file, alone(one))
+        write_text(file, alone(drawing))
         files.append(file)
     return files
 
 
 def figures_of(page: str) -> list[tuple[str, str]]:
     """Title and whole SVG of each figure of a report page, given as HTML."""
-    return [(unescape(f"{one.section}: {one.title}"), alone(one)) for one in _figures(page)]
+    return [(unescape(f"{f.section}: {f.title}"), alone(f)) for f in _figures(page)]
 
 
 def _figures(page: str) -> Iterator[Alone]:
     _, *parts = _SECTION.split(page)
     for section, content in zip(parts[::2], parts[1::2], strict=True):
-        legend = [entry for one in _LEGEND.findall(content) for entry in _ENTRY.findall(one)]
-        for found in _FIGURE.finditer(content):
-            title, width, height, drawn = found.group("title", "width", "height", "drawn")
-            shown = legend if _BY_RUN.search(drawn) else []
-            yield Alone(title, int(width), int(height), drawn, shown, section)
+        legend = [entry for row in _LEGEND.findall(content) for entry in _ENTRY.findall(row)]
+        for match in _FIGURE.finditer(content):
+            title, width, height, drawn = match.group("title", "width", "height", "drawn")
+            marks = legend if _BY_RUN.search(drawn) else []
+            yield Alone(title, int(width), int(height), drawn, marks, section)
 
 
-def alone(one: Alone) -> str:
+def alone(figure: Alone) -> str:
     """A whole SVG file: title, drawing and legend."""
-    columns = 2 if len(one.legend) > 3 else 1
-    below = _LINE * -(-len(one.legend) // columns)
-    parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{one.title}</text>']
-    parts.append(f'<g transform="translate(0 {_HEAD})">{one.drawn}</g>')
-    for place, (mark, name) in enumerate(one.legend):
-        x = svg.LEFT + place % columns * (one.width - svg.LEFT) // columns
-        y = _HEAD + one.height + _LINE * (place // columns)
+    columns = 2 if len(figure.legend) > 3 else 1
+    below = _LINE * -(-len(figure.legend) // columns)
+    parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{figure.title}</text>']
+    parts.append(f'<g transform="translate(0 {_HEAD})">{figure.drawn}</g>')
+    for place, (mark, name) in enumerate(figure.legend):
+        x = svg.LEFT + place % columns * (figure.width - svg.LEFT) // columns
+        y = _HEAD + figure.height + _LINE * (place // columns)
         entry = f'{mark}<text x="20" y="11" class="name">{name}</text>'
         parts.append(f'<g transform="translate({x} {y})">{entry}</g>')
-    width = one.width + 2 * _MARGIN
-    height = _HEAD + one.height + below + _MARGIN
+    width = figure.width + 2 * _MARGIN
+    height = _HEAD + figure.height + below + _MARGIN
     box = f'x="{-_MARGIN}" width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-_MARGIN} 0 {width} {height}" '
@@ -125,6 +125,6 @@ def _style() -> str:
         names = runs if "var(--c)" in body else [""]
         for name in names:
             resolved = body.replace("var(--c)", f"var(--{runs.get(name, '')})")
-            resolved = re.sub(r"var\(--([\w-]+)\)", lambda found: values[found[1]], resolved)
+            resolved = re.sub(r"var\(--([\w-]+)\)", lambda match: values[match[1]], resolved)
             rules.append(f"{selector}{'.' * bool(name)}{name} {{ {resolved} }}")
     return " ".join(rules)

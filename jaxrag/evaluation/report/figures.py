@@ -28,15 +28,15 @@ def figure(title: str, drawing: str, note: str) -> str:
     )
 
 
-def forest(found: Interval, run: int, *, top: float, reference: float) -> str:
+def forest(interval: Interval, run: int, *, top: float, reference: float) -> str:
     """A mean and its interval on a small axis from 0 to ``top``, with a line at the baseline."""
     x = svg.Scale(0, top, 4, 116)
     parts = [svg.line(4, 10, 116, 10, kind="grid")]
     if not math.isnan(reference):
         parts.append(svg.line(x(reference), 1, x(reference), 19, kind="rule"))
-    if found.n:
-        parts.append(svg.line(x(found.low), 10, x(found.high), 10, kind=f"bar c{run % 8}"))
-        parts.append(svg.marker(x(found.mean), 10, run, size=4))
+    if interval.n:
+        parts.append(svg.line(x(interval.low), 10, x(interval.high), 10, kind=f"bar c{run % 8}"))
+        parts.append(svg.marker(x(interval.mean), 10, run, size=4))
     return svg.drawing(parts, alt="", width=120, height=20)
 
 
@@ -217,15 +217,15 @@ def uncertainty_histogram(
     bins = np.where(np.isinf(u), BINS + 1, bins)
     good = np.bincount(bins[right == 1], minlength=BINS + 2)
     bad = np.bincount(bins[right == 0], minlength=BINS + 2)
-    shown = BINS + 2 if np.isinf(u).any() else BINS
-    width = (svg.RIGHT - svg.LEFT) / shown
+    bars = BINS + 2 if np.isinf(u).any() else BINS
+    width = (svg.RIGHT - svg.LEFT) / bars
     x = svg.Scale(LEAST_U, most, svg.LEFT, svg.LEFT + BINS * width, log=True)
     y = svg.y_scale(0, svg.nice_top(max((good + bad).max(), 4)))
-    last = round(math.log10(most)) + (shown == BINS)  # "empty" stands where the last one would
+    last = round(math.log10(most)) + (bars == BINS)  # "empty" stands where the last one would
     decades = [10.0**p for p in range(round(math.log10(LEAST_U)), last)]
     title = "uncertainty u of the direct answer, nats"
     parts = [svg.axes(x, y, x_title=title, y_title="questions", x_ticks=decades)]
-    for i in np.flatnonzero((good + bad)[:shown]):
+    for i in np.flatnonzero((good + bad)[:bars]):
         left, total = svg.LEFT + i * width, good[i] + bad[i]
         span = "empty answers" if i > BINS else f"u from {edges[i]:.2g} to {edges[i + 1]:.2g}"
         tip = f"{span}: {good[i]} right, {bad[i]} wrong"
@@ -233,7 +233,7 @@ def uncertainty_histogram(
         parts.append(svg.rect(left + 0.7, top, width - 1.4, middle - top, kind="wrong", tip=tip))
         low = svg.BOTTOM - middle
         parts.append(svg.rect(left + 0.7, middle, width - 1.4, low, kind="right", tip=tip))
-    if shown > BINS:
+    if bars > BINS:
         at = svg.LEFT + (BINS + 1.5) * width
         parts.append(svg.text(at, svg.BOTTOM + 18, "empty", anchor="end", kind="tick"))
     for value in sorted({value for _, _, value in thresholds}):
@@ -253,22 +253,22 @@ def uncertainty_histogram(
 def em_by_uncertainty(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> str:
     """Exact match of the direct answers in five groups of equal size, least uncertain first."""
     groups = by_uncertainty(u, right)
-    y = svg.y_scale(0, 100 * svg.nice_top(max(found.high for _, _, found in groups)))
+    y = svg.y_scale(0, 100 * svg.nice_top(max(mean.high for _, _, mean in groups)))
     x = svg.x_scale(0, len(groups))
     parts = [
         svg.axes(x, y, x_title="fifths of the questions, by greatest u", y_title="EM %", x_ticks=())
     ]
-    for i, (low, high, found) in enumerate(groups):
+    for i, (low, high, mean) in enumerate(groups):
         left, right_edge, middle = x(i + 0.18), x(i + 0.82), x(i + 0.5)
         upto = f"≤ {high:.2g}" if math.isfinite(high) else "the rest"
-        shown = " ".join(with_interval("exact_match", found))
-        tip = f"u {low:.2g} to {high:.2g}: EM {shown}, n = {found.n}"
-        top = y(100 * found.mean)
+        text = " ".join(with_interval("exact_match", mean))
+        tip = f"u {low:.2g} to {high:.2g}: EM {text}, n = {mean.n}"
+        top = y(100 * mean.mean)
         parts.append(
             svg.rect(left, top, right_edge - left, svg.BOTTOM - top, kind="right", tip=tip)
         )
         parts.append(
-            svg.line(middle, y(100 * found.low), middle, y(100 * found.high), kind="whisker")
+            svg.line(middle, y(100 * mean.low), middle, y(100 * mean.high), kind="whisker")
         )
         parts.append(svg.text(middle, svg.BOTTOM + 18, upto, anchor="middle", kind="tick"))
     drawing = svg.drawing(parts, alt="Exact match of direct answers by uncertainty")

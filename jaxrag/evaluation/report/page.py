@@ -135,12 +135,12 @@ def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
 
 def facts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Facts for the page's head: models, data, devices and software."""
-    found = {
+    texts = {
         "Language model": [_brief(run.config.get("language_model")) for run in runs],
         "Retriever": [_brief(run.config.get("retriever")) for run in runs],
         "Data": [_data(run.config.get("dataset")) for run in runs],
     }
-    return once(found) + machines([e for run in runs for e in run.environments])
+    return once(texts) + machines([e for run in runs for e in run.environments])
 
 
 def _brief(value: Any) -> str:
@@ -182,15 +182,15 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def finding(rows: Sequence[Row]) -> str:
     """The main result of the table in one or two sentences, with its interval."""
-    known = [row for row in rows if row.means["exact_match"].n]
-    if not known:
+    scored = [row for row in rows if row.means["exact_match"].n]
+    if not scored:
         return "No question has been answered yet."
-    best = max(known, key=lambda row: row.means["exact_match"].mean)
+    best = max(scored, key=lambda row: row.means["exact_match"].mean)
     mean, ends = tables.with_interval("exact_match", best.means["exact_match"])
     first = f"{best.label} has the highest exact match, {mean} % {ends}"
     compared = best.differences.get("exact_match")
     if compared is None or not compared.n:
-        return f"{first}." if len(known) > 1 else f"Exact match {mean} % {ends}."
+        return f"{first}." if len(scored) > 1 else f"Exact match {mean} % {ends}."
     low, high = 100 * compared.low, 100 * compared.high
     how = "excludes" if low > 0 or high < 0 else "includes"
     return (
@@ -201,21 +201,21 @@ def finding(rows: Sequence[Row]) -> str:
 
 def main_table(rows: Sequence[Row]) -> str:
     """The rows as an HTML table; columns equal to recall in all rows are left out."""
-    shown = {
+    columns = {
         group: [name for name in names if _worth_showing(name, rows)]
         for group, names in GROUPS.items()
     }
     compared = any(row.differences for row in rows)
     groups = "".join(
         f'<th colspan="{len(names) + (3 + compared if group == "accuracy" else 0)}">{group}</th>'
-        for group, names in shown.items()
+        for group, names in columns.items()
         if names or group == "accuracy"
     )
     baseline = next((row.baseline for row in rows if row.baseline), "")
     delta = f"<th>ΔEM vs<br>{html_text(baseline)}</th>" if compared else ""
     heads = "".join(
         f"<th{_border(group, name, names)}>{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
-        for group, names in shown.items()
+        for group, names in columns.items()
         for name in names
     )
     top = svg.nice_top(
@@ -232,7 +232,7 @@ def main_table(rows: Sequence[Row]) -> str:
         )
         cells = "".join(
             f"<td{_border(group, name, names)}>{_cell(row, name)}</td>"
-            for group, names in shown.items()
+            for group, names in columns.items()
             for name in names
         )
         body.append(
@@ -253,9 +253,9 @@ def _breakable(label: str) -> str:
 
 
 def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
-    known = [row for row in rows if row.means[name].n]
-    same = all(row.means[name].mean == row.means["recall"].mean for row in known)
-    return bool(known) and not (name in ("coverage", "hit", "pool_recall") and same)
+    defined = [row for row in rows if row.means[name].n]
+    same = all(row.means[name].mean == row.means["recall"].mean for row in defined)
+    return bool(defined) and not (name in ("coverage", "hit", "pool_recall") and same)
 
 
 def _border(group: str, name: str, names: Sequence[str]) -> str:
@@ -263,9 +263,9 @@ def _border(group: str, name: str, names: Sequence[str]) -> str:
 
 
 def _cell(row: Row, name: str) -> str:
-    found = row.means[name]
-    mean, ends = tables.with_interval(name, found)
-    fewer = f"<small>n&nbsp;=&nbsp;{found.n:,}</small>" if 0 < found.n < row.answered else ""
+    interval = row.means[name]
+    mean, ends = tables.with_interval(name, interval)
+    fewer = f"<small>n&nbsp;=&nbsp;{interval.n:,}</small>" if 0 < interval.n < row.answered else ""
     return f"{mean}<small>{ends}</small>{fewer}" if name in tables.PERCENT else mean
 
 
@@ -306,11 +306,11 @@ def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
     """Figures about u, from the run with the most direct answers; none below 10 of them."""
-    found = [metrics.direct_answers(run.records) for run in runs]
-    source = int(np.argmax([(~np.isnan(u)).sum() for u, _ in found]))
-    u, right = found[source]
-    known = ~np.isnan(u) & ~np.isnan(right)
-    if known.sum() < 10:
+    direct = [metrics.direct_answers(run.records) for run in runs]
+    source = int(np.argmax([(~np.isnan(u)).sum() for u, _ in direct]))
+    u, right = direct[source]
+    both = ~np.isnan(u) & ~np.isnan(right)
+    if both.sum() < 10:
         return []
     gates = _thresholds(runs, rows)
     recorded = [
@@ -320,9 +320,9 @@ def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
     ]
     policies = _policies(runs, rows, source, u, right)
     return [
-        figures.em_against_query_ratio(policies, accepted_curve(u[known], right[known]), recorded),
-        figures.uncertainty_histogram(u[known], right[known], gates),
-        figures.em_by_uncertainty(u[known], right[known]),
+        figures.em_against_query_ratio(policies, accepted_curve(u[both], right[both]), recorded),
+        figures.uncertainty_histogram(u[both], right[both], gates),
+        figures.em_by_uncertainty(u[both], right[both]),
     ]
 
 
@@ -341,12 +341,12 @@ def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
     """Position, label and threshold of the runs with an uncertainty gate."""
-    found = []
+    thresholds = []
     for i, (run, row) in enumerate(zip(runs, rows, strict=True)):
         gates = (record.get("trace", {}).get("gate", {}) for record in run.records)
         used = {gate["threshold"] for gate in gates if gate.get("name") == "nll"}
-        found += [(i, row.label, threshold) for threshold in used]
-    return found
+        thresholds += [(i, row.label, threshold) for threshold in used]
+    return thresholds
 
 
 def _policies(
@@ -357,19 +357,19 @@ def _policies(
     right: Float[np.ndarray, " q"],
 ) -> list[tuple[int, str, ThresholdCurve]]:
     """Curves of an uncertainty gate over each run that retrieved for every question."""
-    found = []
+    policies = []
     for i, run in enumerate(runs):
         columns = metrics.score(run.records)
         searched = columns["retriever_activation"]
-        if not len(searched) or np.nanmin(searched) < 1 or len(found) == MOST_POLICIES:
+        if not len(searched) or np.nanmin(searched) < 1 or len(policies) == MOST_POLICIES:
             continue
         ours, theirs = paired_rows(runs[source], run)
         retrieved = columns["exact_match"][theirs]
         both = ~np.isnan(u[ours]) & ~np.isnan(right[ours]) & ~np.isnan(retrieved)
         if both.sum() >= 10:
             mine = ours[both]
-            found.append((i, rows[i].label, policy_curve(u[mine], right[mine], retrieved[both])))
-    return found
+            policies.append((i, rows[i].label, policy_curve(u[mine], right[mine], retrieved[both])))
+    return policies
 
 
 def packed(runs: Sequence[RunRecords]) -> str:
@@ -390,7 +390,7 @@ def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
     questions: dict[str, dict[str, Any]] = {}
     for position, run in enumerate(runs):
         for record in run.records:
-            found = questions.setdefault(
+            question = questions.setdefault(
                 record["question_id"],
                 {
                     "id": record["question_id"],
@@ -400,16 +400,16 @@ def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
                     "answers": [None] * len(runs),
                 },
             )
-            found["answers"][position] = _answer(record)
-    kept: dict[str, Any] = {}
+            question["answers"][position] = _answer(record)
+    texts: dict[str, Any] = {}
     for run in runs:
         for name, passage in read_passages(run.path).items():
-            kept.setdefault(name, [passage["title"], passage["text"][:PASSAGE_CHARACTERS]])
+            texts.setdefault(name, [passage["title"], passage["text"][:PASSAGE_CHARACTERS]])
     return {
         "dataset": dataset,
         "runs": labels(runs),
         "questions": list(questions.values()),
-        "passages": kept,
+        "passages": texts,
     }
 
 

@@ -60,9 +60,9 @@ def papers_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
     ``rows`` summarise ``runs``, in their order.
     """
-    found = _series(runs, rows)
+    lines = _series(runs, rows)
     parts = [
-        _table(printed, found[name]) for name, printed in printed_tables().items() if name in found
+        _table(printed, lines[name]) for name, printed in printed_tables().items() if name in lines
     ]
     if not parts:
         return ""
@@ -72,28 +72,28 @@ def papers_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def _series(runs: Sequence[RunRecords], rows: Sequence[Row]) -> dict[str, list[_Series]]:
     """Runs with the same label, printed row and settings that differ, by printed table."""
-    found: dict[str, dict[tuple[str, int, tuple[str, ...]], _Series]] = {}
+    tables: dict[str, dict[tuple[str, int, tuple[str, ...]], _Series]] = {}
     for run, row in zip(runs, rows, strict=True):
         scored = ScoredRun(run, row.means)
         for match in matches(run.config):
             key = row.label, match.table.rows.index(match.row), match.differs
-            own = found.setdefault(match.table.id, {}).setdefault(key, _Series(*key, {}, {}))
+            own = tables.setdefault(match.table.id, {}).setdefault(key, _Series(*key, {}, {}))
             own.runs[match.dataset], own.sizes[match.dataset] = scored, row.answered
-    return {name: list(one.values()) for name, one in found.items()}
+    return {name: list(table.values()) for name, table in tables.items()}
 
 
 def _table(printed: PrintedTable, series: Sequence[_Series]) -> str:
     """A printed table: a line for each row that runs stand beside, a group of columns a metric."""
-    cells = [_cells(printed, one, series) for one in series]
-    known = {(cell.metric, cell.column.data) for some in cells for cell in some}
+    cells = [_cells(printed, own, series) for own in series]
+    measured = {(cell.metric, cell.column.data) for some in cells for cell in some}
     names = (*printed.datasets, AVERAGE)
     columns = {
-        metric: found
+        metric: printed_here
         for metric in printed.metrics
-        if (found := [name for name in names if (metric, name) in known])
+        if (printed_here := [name for name in names if (metric, name) in measured])
     }
-    sizes = [name for name in printed.datasets if any(name in one.sizes for one in series)]
-    body = [_row(printed, one, own, sizes, columns) for one, own in zip(series, cells, strict=True)]
+    sizes = [name for name in printed.datasets if any(name in own.sizes for own in series)]
+    body = [_row(printed, row, own, sizes, columns) for row, own in zip(series, cells, strict=True)]
     title = f"{printed.paper}, {printed.name}: {printed.caption}"
     heads = _heads(printed, sizes, columns)
     return (
@@ -112,7 +112,7 @@ def _heads(
     )
     texts = [(name, "") for name in sizes]
     for metric, names in columns.items():
-        texts += [(one, MEANINGS.get(printed.metric_of(metric, one) or "", "")) for one in names]
+        texts += [(name, MEANINGS.get(printed.metric_of(metric, name) or "", "")) for name in names]
     second = "".join(
         f"<th>{html_text(name)}{f'<br>{html_text(meaning)}' if meaning else ''}</th>"
         for name, meaning in texts
@@ -124,19 +124,19 @@ def _cells(printed: PrintedTable, own: _Series, series: Sequence[_Series]) -> li
     """The measured cells of a row."""
 
     def read(number: int, column: Column, metric: str) -> Measured | None:
-        runs = [one for one in series if one.row == number and column.data in one.runs]
+        runs = [s for s in series if s.row == number and column.data in s.runs]
         if not runs:
             return None
         # of another row, the runs whose settings differ from the paper as this one's do
-        one = min(runs, key=lambda one: (one is not own, len({*one.differs} ^ {*own.differs})))
+        s = min(runs, key=lambda s: (s is not own, len({*s.differs} ^ {*own.differs})))
         ours = printed.metric_of(metric, column.data)
-        return None if ours is None else one.runs[column.data].measure(ours)
+        return None if ours is None else s.runs[column.data].measure(ours)
 
     columns = [Column(name, (name,)) for name in printed.datasets]
-    found = CellMaker(printed, columns, read).of_row(own.row)
+    cells = CellMaker(printed, columns, read).of_row(own.row)
     return [
         cell
-        for cell in found
+        for cell in cells
         if cell.interval and (cell.column.data in own.runs or cell.column.data == AVERAGE)
     ]
 
@@ -149,14 +149,14 @@ def _row(
     columns: Mapping[str, Sequence[str]],
 ) -> str:
     """HTML of a row of a printed table: its runs, their sizes and values."""
-    row, known = printed.rows[own.row], {(cell.metric, cell.column.data): cell for cell in cells}
+    row, by_place = printed.rows[own.row], {(cell.metric, cell.column.data): cell for cell in cells}
     label = f"beside {row_label(row, printed)}. "
     label += f"Differs: {'; '.join(own.differs)}" if own.differs else "No compared setting differs"
     values = [_size(own.sizes.get(name), row.questions.get(name)) for name in sizes]
     for metric, names in columns.items():
         baseline = row.minus if metric in printed.differences else None
         minus = "" if baseline is None else f"minus {row_label(printed.rows[baseline], printed)}"
-        values += [_cell(known.get((metric, name)), minus) for name in names]
+        values += [_cell(by_place.get((metric, name)), minus) for name in names]
     return (
         f"<tr><td><span class='method'>{html_text(own.label)}</span>"
         f"<small>{html_text(label)}</small></td>{''.join(values)}</tr>"

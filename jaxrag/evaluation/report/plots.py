@@ -66,24 +66,24 @@ def curves(
     y: Range | None = None,
     log_x: bool = False,
 ) -> Panel:
-    """Lines through points; None for a series without points leaves its colour out."""
-    shown = [(i, one) for i, one in enumerate(series) if one is not None and len(one.x)]
-    if not shown:
+    """A line through the points of each series; a series that is None only takes its colour."""
+    drawn = [(i, curve) for i, curve in enumerate(series) if curve is not None and len(curve.x)]
+    if not drawn:
         return Panel(title, "")
-    across = _range([v for _, one in shown for v in one.x], x)
-    along = _range([v for _, one in shown for v in (*one.y, *one.low, *one.high)], y)
+    across = _range([v for _, curve in drawn for v in curve.x], x)
+    along = _range([v for _, curve in drawn for v in (*curve.y, *curve.low, *curve.high)], y)
     place_x, place_y = svg.x_scale(*across, log=log_x), svg.y_scale(*along)
     ticks = _decades(*across) if log_x else svg.nice_ticks(*across)
-    if all(float(v).is_integer() for _, one in shown for v in one.x):  # such as epochs
+    if all(float(v).is_integer() for _, curve in drawn for v in curve.x):  # such as epochs
         ticks = [tick for tick in ticks if abs(tick - round(tick)) < 1e-9]
     parts = [svg.axes(place_x, place_y, x_title=x_title, y_title=y_title, x_ticks=ticks)]
-    for i, one in shown:
+    for i, curve in drawn:
         kind = f"c{i % svg.COLOURS}"
-        if one.low:
-            up = [(place_x(a), place_y(b)) for a, b in zip(one.x, one.high, strict=True)]
-            down = [(place_x(a), place_y(b)) for a, b in zip(one.x, one.low, strict=True)]
+        if curve.low:
+            up = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.high, strict=True)]
+            down = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.low, strict=True)]
             parts.append(svg.path(up + down[::-1], kind=f"band {kind}", closed=True))
-        points = [(place_x(a), place_y(b)) for a, b in zip(one.x, one.y, strict=True)]
+        points = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
         parts.append(svg.path(points, kind=f"curve {kind}"))
         if len(points) <= 12:
             parts += [svg.marker(*point, i, size=3) for point in points]
@@ -99,10 +99,10 @@ def bars(
     y: Range | None = None,
 ) -> Panel:
     """Bars with intervals, in groups by name; the i-th bar of each group has the i-th colour."""
-    known = [one for group in groups.values() for one in group if one is not None and one.n]
-    if not known:
+    drawn = [bar for group in groups.values() for bar in group if bar is not None and bar.n]
+    if not drawn:
         return Panel(title, "")
-    along = y or (min(0.0, *(v.low for v in known)), svg.nice_top(max(v.high for v in known)))
+    along = y or (min(0.0, *(v.low for v in drawn)), svg.nice_top(max(v.high for v in drawn)))
     place, height = svg.x_scale(0, len(groups)), svg.y_scale(*along)
     parts = [svg.axes(place, height, x_title=x_title, y_title=y_title, x_ticks=())]
     most = max(map(len, groups.values()))
@@ -112,18 +112,18 @@ def bars(
             svg.text(middle, svg.BOTTOM + 18 + _LINE * i, words, anchor="middle", kind="tick")
             for i, words in enumerate(textwrap.wrap(name, max(int(room / _LETTER), 1)))
         ]
-        for i, one in enumerate(group):
-            if one is None or not one.n:
+        for i, bar in enumerate(group):
+            if bar is None or not bar.n:
                 continue
             left = place(number + 0.12 + 0.76 * i / most)
             width = place(0.76 / most) - place(0)
-            top, base = height(max(one.mean, 0)), height(min(one.mean, 0))
-            tip = f"{name}: {one.mean:.4g} [{one.low:.4g}, {one.high:.4g}], n = {one.n}"
+            top, base = height(max(bar.mean, 0)), height(min(bar.mean, 0))
+            tip = f"{name}: {bar.mean:.4g} [{bar.low:.4g}, {bar.high:.4g}], n = {bar.n}"
             kind = f"win c{i % svg.COLOURS}"
             parts.append(svg.rect(left, top, width - 1, base - top, kind=kind, tip=tip))
-            if one.low != one.high:
+            if bar.low != bar.high:
                 at = left + width / 2
-                parts.append(svg.line(at, height(one.low), at, height(one.high), kind="whisker"))
+                parts.append(svg.line(at, height(bar.low), at, height(bar.high), kind="whisker"))
     return Panel(title, "".join(parts))
 
 

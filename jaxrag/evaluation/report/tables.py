@@ -26,19 +26,19 @@ def number(name: str, value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def with_interval(name: str, found: Interval) -> tuple[str, str]:
+def with_interval(name: str, mean: Interval) -> tuple[str, str]:
     """A mean and its interval as texts; the interval is empty without questions."""
-    if not found.n:
+    if not mean.n:
         return "–", ""
-    return number(name, found.mean), f"[{number(name, found.low)}, {number(name, found.high)}]"
+    return number(name, mean.mean), f"[{number(name, mean.low)}, {number(name, mean.high)}]"
 
 
-def difference_text(found: Difference | None, *, share: bool = True) -> tuple[str, str]:
+def difference_text(delta: Difference | None, *, share: bool = True) -> tuple[str, str]:
     """A paired difference as text, and its interval with p-value; shares are in points."""
-    if found is None or not found.n:
+    if delta is None or not delta.n:
         return "–", ""
-    mean, low, high = (f"{100 * value:+.1f}" if share else f"{value:+.2f}" for value in found[:3])
-    return mean, f"[{low}, {high}] p{p_text(found.p)}"
+    mean, low, high = (f"{100 * value:+.1f}" if share else f"{value:+.2f}" for value in delta[:3])
+    return mean, f"[{low}, {high}] p{p_text(delta.p)}"
 
 
 def p_text(p: float) -> str:
@@ -121,9 +121,9 @@ def shown_metrics(rows: Sequence[Row]) -> dict[str, str]:
 def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     columns = {}
     for heading, names in TERMINAL.items():
-        kept = [name for name in names if _shown(name, rows)]
-        if kept:
-            columns[heading if len(kept) == len(names) else heading.partition("\n")[0]] = kept
+        defined = [name for name in names if _shown(name, rows)]
+        if defined:
+            columns[heading if len(defined) == len(names) else heading.partition("\n")[0]] = defined
     return columns
 
 
@@ -178,8 +178,8 @@ def markdown_table(rows: Sequence[Row]) -> str:
         for row in members:
             cells = [_inline(row, name) for name in columns]
             compared = difference_text(row.differences.get("exact_match"))
-            shown = " ".join(compared) if row.baseline else "baseline"
-            lines.append([markdown_text(row.label), count_text(row), *cells, *[shown] * len(delta)])
+            text = " ".join(compared) if row.baseline else "baseline"
+            lines.append([markdown_text(row.label), count_text(row), *cells, *[text] * len(delta)])
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         parts.append(f"**{markdown_text(dataset)}**\n\n{body}\n")
         if classes := class_grid(members):
@@ -205,8 +205,8 @@ class Grid(NamedTuple):
         for place, heading in enumerate(self.headings):
             least = max(map(len, heading.split()))
             justify = "right" if place else "left"
-            shown = terminal_text(heading)
-            table.add_column(shown, justify=justify, min_width=least, overflow="fold")
+            heading_text = terminal_text(heading)
+            table.add_column(heading_text, justify=justify, min_width=least, overflow="fold")
         for row in self.rows:
             table.add_row(*map(terminal_text, row))
         return table
@@ -237,8 +237,8 @@ def class_grid(rows: Sequence[Row]) -> Grid | None:
         return None
     lines = []
     for row in rows:
-        known = [row.classes.get(name) for name in names]
-        cells = [" ".join(with_interval("exact_match", one)) if one else "–" for one in known]
+        means = [row.classes.get(name) for name in names]
+        cells = [" ".join(with_interval("exact_match", mean)) if mean else "–" for mean in means]
         lines.append((row.label, *cells))
     size = {name: max(row.classes[name].n for row in rows if name in row.classes) for name in names}
     return Grid(("accuracy by class, %", *(f"{n} (n = {size[n]:,})" for n in names)), lines)

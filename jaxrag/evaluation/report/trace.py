@@ -75,8 +75,8 @@ def _decision(trace: Mapping[str, Any]) -> Iterator[TraceStep]:
 def _said(output: Mapping[str, Any]) -> str:
     """What a model wrote; with the text before it was parsed, where that differs."""
     text, raw = str(output.get("text", "")), str(output.get("raw", "")).strip()
-    shown = text or "(empty)"
-    return f"{shown}\n(the model wrote: {raw})" if raw and raw != text.strip() else shown
+    answer = text or "(empty)"
+    return f"{answer}\n(the model wrote: {raw})" if raw and raw != text.strip() else answer
 
 
 def _verdict(gate: Mapping[str, Any]) -> str:
@@ -100,20 +100,20 @@ def _retrieval(trace: Mapping[str, Any], passages: Mapping[str, Passage]) -> Ite
     ids = selected.get("ids", ())
     for search in trace.get("searches", ()):
         pairs = zip(search["ids"], search["scores"], strict=False)
-        found = [_line(name, f"{score:.3f}", name in ids, passages) for name, score in pairs]
+        lines = [_line(name, f"{score:.3f}", name in ids, passages) for name, score in pairs]
         path = str(search.get("path", ""))
         query = "" if path in ("q", "p") else str(search.get("query", ""))
-        yield TraceStep(_PATHS.get(path, f"Search {path}"), query, passages=found)
+        yield TraceStep(_PATHS.get(path, f"Search {path}"), query, passages=lines)
     if ids:
         of = f" of {len(selected['candidates'])}" if selected.get("candidates") else ""
-        columns = {one["id"]: one for one in selected.get("candidates", ())}
+        columns = {candidate["id"]: candidate for candidate in selected.get("candidates", ())}
         scores = dict(zip(ids, selected.get("scores", ()), strict=False))
-        pairs = [(one, _columns(columns.get(one), scores.get(one))) for one in ids]
-        kept = [_line(one, shown, True, passages) for one, shown in pairs]
+        pairs = [(name, _columns(columns.get(name), scores.get(name))) for name in ids]
+        lines = [_line(name, scores_text, True, passages) for name, scores_text in pairs]
         yield TraceStep(
             f"Given to the reader: {len(ids)}{of} passage{'s' * (len(ids) > 1 or bool(of))}",
             reason=_why(columns),
-            passages=kept,
+            passages=lines,
         )
 
 
@@ -134,7 +134,7 @@ def _columns(candidate: Mapping[str, Any] | None, score: float | None) -> str:
 
 def _why(columns: Mapping[str, Mapping[str, Any]]) -> str:
     """Why these were kept: their score is the highest; the best of the others is named."""
-    if not any("s2" in one for one in columns.values()):
+    if not any("s2" in column for column in columns.values()):
         return ""
     return (
         "the highest of the scores that combine the similarity to the question (s1) with that to "
@@ -164,22 +164,22 @@ def _nats(u: Any) -> str:
 
 def trace_text(question: str, steps: Sequence[TraceStep], cost: Mapping[str, int]) -> Text:
     """The steps for a terminal; printed by ``rich`` it has colours."""
-    shown = Text()
-    shown.append(f"{printable(question)}\n", "bold")
+    text = Text()
+    text.append(f"{printable(question)}\n", "bold")
     for number, step in enumerate(steps, start=1):
-        shown.append(f"\n{number}. {printable(step.heading)}\n", "bold cyan")
+        text.append(f"\n{number}. {printable(step.heading)}\n", "bold cyan")
         if step.text:
             style = "bold green" if step.heading == "Answer" else ""
-            shown.append(f"{_indented(step.text)}\n", style)
+            text.append(f"{_indented(step.text)}\n", style)
         if step.reason:
-            shown.append(f"{_indented(step.reason)}\n", "yellow")
+            text.append(f"{_indented(step.reason)}\n", "yellow")
         for line in step.passages:
-            shown.append(f"   {'*' if line.kept else ' '} ", "bold green")
-            shown.append(f"{line.scores}  " if line.scores else "", "magenta")
-            shown.append(f"{printable(line.passage.title or line.passage.id)} ", "bold")
-            shown.append(f"{_cut(line.passage.text)}\n", "dim")
-    shown.append(f"\n{_costs(cost)}", "dim")
-    return shown
+            text.append(f"   {'*' if line.kept else ' '} ", "bold green")
+            text.append(f"{line.scores}  " if line.scores else "", "magenta")
+            text.append(f"{printable(line.passage.title or line.passage.id)} ", "bold")
+            text.append(f"{_cut(line.passage.text)}\n", "dim")
+    text.append(f"\n{_costs(cost)}", "dim")
+    return text
 
 
 def plain(text: Text) -> str:
@@ -200,8 +200,8 @@ def _cut(text: str) -> str:
 
 
 def _costs(cost: Mapping[str, int]) -> str:
-    shown = (f"{name.replace('_', ' ')} {count:,}" for name, count in cost.items())
-    return printable(" · ".join(shown))
+    costs = (f"{name.replace('_', ' ')} {count:,}" for name, count in cost.items())
+    return printable(" · ".join(costs))
 
 
 def trace_html(question: str, steps: Sequence[TraceStep], cost: Mapping[str, int]) -> str:
@@ -226,9 +226,9 @@ def _step_html(step: TraceStep) -> str:
 
 def _passage_html(line: PassageLine) -> str:
     title = html_text(line.passage.title or line.passage.id)
-    kept = "✓ " if line.kept else ""
+    mark = "✓ " if line.kept else ""
     scores = f"<code>{html_text(line.scores)}</code> " if line.scores else ""
     return (
-        f"<details><summary>{kept}{scores}{title}</summary>"
+        f"<details><summary>{mark}{scores}{title}</summary>"
         f'<div style="margin-left:1.2em">{html_text(line.passage.text)}</div></details>'
     )

@@ -51,7 +51,7 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
       InputError: no directories, two of the same name, or one is not a training's directory.
     """
     trainings = [read_training(path) for path in directories]
-    labels = [one.label for one in trainings]
+    labels = [training.label for training in trainings]
     if not labels or len(set(labels)) < len(labels):
         raise InputError(f"A report needs directories of different names; given: {labels}.")
     tables = [table for table in (changed(trainings), time_spent(trainings)) if table.rows]
@@ -65,28 +65,28 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
 def changed(trainings: Sequence[TrainingLog]) -> Grid:
     """Table of metrics before and after training."""
     rows = []
-    for one in changes(trainings):
-        share = is_share(one.name, trainings)
-        metric = "exact_match" if share else one.name
-        ends = (" ".join(with_interval(metric, at)) for at in (one.before, one.after))
-        change = " ".join(difference_text(one.difference, share=share))
-        rows.append((one.label, one.name, f"{one.difference.n:,}", *ends, change))
+    for delta in changes(trainings):
+        share = is_share(delta.name, trainings)
+        metric = "exact_match" if share else delta.name
+        ends = (" ".join(with_interval(metric, at)) for at in (delta.before, delta.after))
+        change = " ".join(difference_text(delta.difference, share=share))
+        rows.append((delta.label, delta.name, f"{delta.difference.n:,}", *ends, change))
     return Grid(("training", "metric", "n", "before", "after", "change"), rows)
 
 
 def time_spent(trainings: Sequence[TrainingLog]) -> Grid:
     """Table of steps, loss, and the share of time in each part."""
-    spent = [seconds(one) for one in trainings]
-    names = [name for name in (*PARTS.values(), REST) if any(name in one for one in spent)]
+    spent = [seconds(training) for training in trainings]
+    names = [name for name in (*PARTS.values(), REST) if any(name in times for times in spent)]
     rows = []
-    for one, times in zip(trainings, spent, strict=True):
-        total, count = sum(times.values()), sum("loss" in line for line in one.steps)
-        scored = [line["asked"] for line in one.steps if "asked" in line]
+    for training, times in zip(trainings, spent, strict=True):
+        total, count = sum(times.values()), sum("loss" in line for line in training.steps)
+        scored = [line["asked"] for line in training.steps if "asked" in line]
         rows.append(
             (
-                one.label,
+                training.label,
                 f"{count:,}",
-                " → ".join(f"{loss:.3g}" for loss in losses(one)),
+                " → ".join(f"{loss:.3g}" for loss in losses(training)),
                 f"{scored[-1]:.2f}" if scored else "–",
                 number("seconds", total / count if count else float("nan")),
                 *(
@@ -100,7 +100,7 @@ def time_spent(trainings: Sequence[TrainingLog]) -> Grid:
 
 
 def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
-    names = dict.fromkeys(name for one in trainings for name in evaluations(one))
+    names = dict.fromkeys(name for training in trainings for name in evaluations(training))
     figures = [
         curves(
             trainings, "loss", title="Loss", y_title="loss", note="Loss of each step's batch."
@@ -122,18 +122,18 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
         f'<div class="legend" aria-hidden="true">{legend}</div>'
         f'<div class="figures">{"".join(figures)}</div></section>'
     )
-    steps = sum("loss" in line for one in trainings for line in one.steps)
+    steps = sum("loss" in line for log in trainings for line in log.steps)
     days = sorted({str(e.get("started", ""))[:10] for t in trainings for e in t.environments})
     return document(
-        title=" and ".join(one.label for one in trainings)
+        title=" and ".join(log.label for log in trainings)
         if len(trainings) < 3
         else f"{len(trainings)} trainings",
         lede=f"{steps:,} steps, {' to '.join(dict.fromkeys((days[0], days[-1])))}.",
-        facts=machines([e for one in trainings for e in one.environments]),
+        facts=machines([e for log in trainings for e in log.environments]),
         sections=section,
         reading=READING,
         markdown="\n".join(table.markdown() for table in tables),
-        configs=configs((one.label, one.config, one.environments) for one in trainings),
+        configs=configs((log.label, log.config, log.environments) for log in trainings),
     )
 
 
@@ -142,8 +142,8 @@ def curves(
 ) -> str:
     """A figure of a column of metrics.jsonl by step; empty if no training has it."""
     lines = [
-        [(line["step"], float(line[column])) for line in one.steps if column in line]
-        for one in trainings
+        [(line["step"], float(line[column])) for line in training.steps if column in line]
+        for training in trainings
     ]
     if not any(lines):
         return ""
@@ -158,19 +158,19 @@ def curves(
 
 def progress(trainings: Sequence[TrainingLog], name: str) -> str:
     """A figure of an evaluated metric by step, with intervals."""
-    found = [evaluations(one).get(name, []) for one in trainings]
-    means = [[(step, interval(values)) for step, values in points] for points in found]
-    known = [[(step, at) for step, at in points if at.n] for points in means]
-    if not any(known):
+    evaluated = [evaluations(log).get(name, []) for log in trainings]
+    means = [[(step, interval(values)) for step, values in points] for points in evaluated]
+    defined = [[(step, at) for step, at in points if at.n] for points in means]
+    if not any(defined):
         return ""
     factor, unit = (100, "%") if is_share(name, trainings) else (1, "")
-    ends = [factor * end for points in known for _, at in points for end in (at.low, at.high)]
-    shown = [one for one, points in zip(trainings, known, strict=True) if points]
-    x, y = _scales(shown, ends)
-    parts = [svg.axes(x, y, x_title="step", y_title=unit), *_phases(shown, x)]
+    ends = [factor * end for points in defined for _, at in points for end in (at.low, at.high)]
+    drawn = [training for training, points in zip(trainings, defined, strict=True) if points]
+    x, y = _scales(drawn, ends)
+    parts = [svg.axes(x, y, x_title="step", y_title=unit), *_phases(drawn, x)]
     aside = 5.0  # keeps intervals of several trainings apart
-    for i, points in enumerate(known):
-        place = sum(map(bool, known[:i])) - (len(shown) - 1) / 2
+    for i, points in enumerate(defined):
+        place = sum(map(bool, defined[:i])) - (len(drawn) - 1) / 2
         kind, moved = f"c{i % svg.COLOURS}", aside * place
         places = [(x(step) + moved, y(factor * at.mean)) for step, at in points]
         parts.append(svg.path(places, kind=f"curve {kind}"))
@@ -179,15 +179,15 @@ def progress(trainings: Sequence[TrainingLog], name: str) -> str:
             parts.append(svg.line(px, y(low), px, y(high), kind=f"bar {kind}"))
             tip = f"step {step}: {mean:.4g} {unit} [{low:.4g}, {high:.4g}]"
             parts.append(svg.marker(px, py, i, size=4, tip=tip))
-    questions = max(at.n for points in known for _, at in points)
+    questions = max(at.n for points in defined for _, at in points)
     note = f"Mean over {questions:,} held-out questions, with 95 % intervals."
-    return figure(name, svg.drawing(parts, alt=f"{name} by step"), note + _phase_note(shown))
+    return figure(name, svg.drawing(parts, alt=f"{name} by step"), note + _phase_note(drawn))
 
 
 def shares(trainings: Sequence[TrainingLog]) -> str:
     """Share of time in each part of a step: one bar for each training."""
-    spent = [seconds(one) for one in trainings]
-    names = list(dict.fromkeys(name for one in spent for name in one))
+    spent = [seconds(training) for training in trainings]
+    names = list(dict.fromkeys(name for times in spent for name in times))
     if len(names) < 2:
         return ""
     x = svg.Scale(0, 100, _LEFT, svg.RIGHT)
@@ -196,9 +196,9 @@ def shares(trainings: Sequence[TrainingLog]) -> str:
         left, top = _LEFT + 128 * (place % 3), 4 + 20 * (place // 3)
         parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
         parts.append(svg.text(left + 18, top + 10, name, kind="name"))
-    for row, (one, times) in enumerate(zip(trainings, spent, strict=True)):
+    for row, (training, times) in enumerate(zip(trainings, spent, strict=True)):
         top, at, total = base + _STEP * row, 0.0, sum(times.values())
-        parts.append(svg.text(_LEFT, top - 4, one.label, kind="name"))
+        parts.append(svg.text(_LEFT, top - 4, training.label, kind="name"))
         for place, name in enumerate(names):
             share = 100 * times.get(name, 0) / total if total else 0.0
             tip = f"{name}: {share:.1f} %, {times.get(name, 0):,.0f} s"
@@ -221,19 +221,19 @@ def _scales(
     high, low = max(values), min(values)
     top = svg.nice_top(high) if high > 0 or low >= 0 else 0.0
     bottom = -svg.nice_top(-low) if low < 0 else 0.0
-    last = max(one.steps[-1]["step"] for one in trainings)
+    last = max(log.steps[-1]["step"] for log in trainings)
     aside = max(last, 1) / 20  # room for marks beside each other
     return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(bottom, top)
 
 
 def _phases(trainings: Sequence[TrainingLog], x: svg.Scale) -> list[str]:
     """A line where each training goes from warm-up to online training."""
-    places = sorted({step - 0.5 for one in trainings if (step := first_online(one)) is not None})
+    places = sorted({step - 0.5 for log in trainings if (step := first_online(log)) is not None})
     return [svg.line(x(at), svg.TOP, x(at), svg.BOTTOM, kind="rule") for at in places]
 
 
 def _phase_note(trainings: Sequence[TrainingLog]) -> str:
-    online = any(first_online(one) is not None for one in trainings)
+    online = any(first_online(log) is not None for log in trainings)
     return " Left of the dotted rule: warm-up; right: online." * online
 
 
