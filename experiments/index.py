@@ -19,10 +19,6 @@ directories (caches, or the index's own directories) after comparing their hashe
 without these flags verifies what is there, and builds what is missing, such as the files of a
 machine that died.
 
-``--pack FILE`` writes the built index as one tar file, after comparing hashes. ``--unpack FILE``
-with the same config makes the index from it on another machine, whole or not at all, so that a lab
-encodes once. A file of another index is refused, and so are links and paths outside of the index.
-
 An index's bytes do not depend on the number of processes and devices. On CPUs they do, in the last
 bits, on the number of cores.
 """
@@ -38,11 +34,8 @@ from absl import flags
 
 from experiments.configuration import parse, script
 from experiments.run import define_distributed, join
-from jaxrag.core.progress import size_text
 from jaxrag.retrieval.corpus.builds import BuildPart, StoppedBuildError
-from jaxrag.retrieval.corpus.packing import pack, unpack
-from jaxrag.retrieval.settings import IndexStatus
-from jaxrag.runs.loading import build_index, load_data
+from jaxrag.runs.loading import build_index
 from jaxrag.runs.plan import keep_rate, plan_index
 from jaxrag.runs.run import Run, open_index
 from jaxrag.types import InputError
@@ -55,8 +48,6 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("shard", "", "I/N, this machine's share of N", flag_values=values)
     flags.DEFINE_list("merge", [], "directories to copy files from", flag_values=values)
     flags.DEFINE_bool("estimate", False, "build for a minute", flag_values=values)
-    flags.DEFINE_string("pack", "", "tar file to write", flag_values=values)
-    flags.DEFINE_string("unpack", "", "tar file to make the index from", flag_values=values)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     run, values = parse(argv, _define, kind=Run)
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
-    ways = ("distributed", "shard", "merge", "estimate", "pack", "unpack")
+    ways = ("distributed", "shard", "merge", "estimate")
     if sum(bool(values[name].value) for name in ways) > 1:
         raise InputError(f"give one of --{', --'.join(ways)}.")
     cache, started = Path(run.cache), time.monotonic()
@@ -83,10 +74,6 @@ def main(argv: Sequence[str]) -> int:
         return 0
     elif values.estimate:
         return _estimate(run, cache)
-    elif values.pack:
-        return _pack(run, cache, Path(values.pack))
-    elif values.unpack:
-        unpack(Path(values.unpack), _status(run, cache).directory)
     elif values.merge:
         merged = tuple(Path(path).expanduser() for path in values.merge)
         build_index(run.index, run.data, cache, BuildPart(merged=merged))
@@ -105,20 +92,6 @@ def _estimate(run: Run, cache: Path) -> int:
         if directory is not None:
             keep_rate(directory, stopped.rate)
     print(plan_index(run).text)
-    return 0
-
-
-def _status(run: Run, cache: Path) -> IndexStatus:
-    assert run.index is not None
-    return run.index.status(load_data(run.data, cache).passages, cache)
-
-
-def _pack(run: Run, cache: Path, file: Path) -> int:
-    """Packs the index of a run, which must be built."""
-    directory, state, *_ = _status(run, cache)
-    if state != "built":
-        raise InputError(f"{directory}: {state}. The command without --pack builds the index.")
-    print(f"{size_text(pack(directory, file))} in {file}: {directory.name}")
     return 0
 
 

@@ -130,7 +130,6 @@ OTHERS = {
     "store, no file": ("store", "report", "nowhere.sqlite"),
     "store, a directory": ("store", "verify", "configs"),
     "store, no store": ("store", "verify", "README.md"),
-    "store, rescue of no store": ("store", "rescue", "nowhere.sqlite"),
     "store, merge of nothing": ("store", "merge", "x.sqlite"),
     "store, merge of no file": ("store", "merge", "/dev/null/x.sqlite", "nowhere.sqlite"),
     "store, merge of itself": ("store", "merge", "nowhere.sqlite", "nowhere.sqlite"),
@@ -146,7 +145,6 @@ OTHERS = {
     "data, no source": ("data", "boolq", "--source=nowhere"),
     "data, a source that is a file": ("data", "boolq", "--source=README.md"),
     "data, no split": ("data", "boolq", "--source=configs", "--splits=none"),
-    "index, no tar": ("index", DTR, "--unpack=nowhere.tar"),
 }
 CASES = {
     **{f"run, {name}": ("run", DTR, "--workdir=/dev/null/x", one) for name, one in RUN.items()},
