@@ -38,8 +38,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks.machine import timed
-from benchmarks.search import Numbered, medians
+from benchmarks.machine import medians, timed
+from benchmarks.search import Numbered
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.types import Passage

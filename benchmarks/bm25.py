@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.search import medians
+from benchmarks.machine import medians
 from jaxrag.retrieval.bm25.index import Bm25, Bm25Index
 from jaxrag.types import Passage
 

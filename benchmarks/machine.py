@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
+ROUNDS = 7
 
 
 class Taken(NamedTuple):
@@ -34,6 +36,18 @@ def timed(run: Callable[[], T]) -> tuple[T, Taken]:
     seconds, after = time.perf_counter() - start, _ticks()
     whole = sum(after) - sum(before)
     return made, Taken(seconds, (after[-1] - before[-1]) / whole if whole else 0.0)
+
+
+def medians(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Median seconds of each function, run in turns; the first turn warms up."""
+    seconds = {name: [] for name in contestants}
+    for turn in range(ROUNDS + 1):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def _ticks() -> list[int]:

@@ -19,7 +19,6 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
 import dataclasses
-import statistics
 import sys
 import tempfile
 import time
@@ -28,6 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import bm25
+from benchmarks.machine import medians
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.scann.index import ScannIndex
@@ -35,7 +36,6 @@ from jaxrag.types import Passage, Ranking
 
 K = 10
 BATCH = 512
-ROUNDS = 7
 DIMENSION = 384
 # share of the variance by rank of the principal component, all-MiniLM-L6-v2
 RANKS = (0, 1, 2, 4, 9, 19, 49, 99, 149, 199, 249, 299, 349, 383)
@@ -103,18 +103,6 @@ def synthetic(rows: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     passages = passages[rng.permutation(rows)]
     asked = passages[rng.choice(rows, queries, replace=False)]
     return passages, unit(0.75 * asked + 0.66 * draw(queries))
-
-
-def medians(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each function, run in turns; the first turn warms up."""
-    seconds = {name: [] for name in contestants}
-    for turn in range(ROUNDS + 1):
-        for name, run in contestants.items():
-            start = time.perf_counter()
-            run()
-            if turn:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def processor_time(
@@ -314,7 +302,6 @@ def main() -> None:
         print(f"ScaNN built in {time.perf_counter() - start:.1f} s", flush=True)
         compare_raw(scann, stored, queries, truth)
         compare_scann(faiss, scann, stored, queries, truth)
-    from benchmarks import bm25  # which imports this module
 
     bm25.run(2 * rows)
 

@@ -5,23 +5,14 @@
 `experiments.run` also builds a missing index; this script builds it in advance, on one machine or
 on several. All local devices are used.
 
-``--estimate`` builds for a minute and prints passages a second, the hours that the whole takes on
-this machine, its size on disk and the memory that a search needs; what was built is kept.
-
 ``--distributed auto`` or ``--distributed HOST:PORT,PROCESSES,PROCESS`` (see `experiments.run`): the
 command is started in several processes that share the cache's directory, and each builds its share
 of the files. If one of them dies all stop; the same commands go on.
 
-``--shard 0/2`` and ``--shard 1/2``: as many machines that know nothing of each other, each of which
-builds its share of the files, in one directory on a shared disk or each in a cache of its own. The
-last of a shared directory closes the index. ``--merge DIR,DIR`` copies the finished files of other
-directories (caches, or the index's own directories) after comparing their hashes. The command
-without these flags verifies what is there, and builds what is missing, such as the files of a
-machine that died.
-
-``--pack FILE`` writes the built index as one tar file, after comparing hashes. ``--unpack FILE``
-with the same config makes the index from it on another machine, whole or not at all, so that a lab
-encodes once. A file of another index is refused, and so are links and paths outside of the index.
+``--shard 0/2`` and ``--shard 1/2``: as many jobs that know nothing of each other, such as those of
+a job array, each of which builds its share of the files in one directory on a shared disk. The last
+to finish joins the parts. The command without ``--shard`` verifies what is there, and builds what
+is missing, such as the files of a machine that died.
 
 An index's bytes do not depend on the number of processes and devices. On CPUs they do, in the last
 bits, on the number of cores.
@@ -38,25 +29,15 @@ from absl import flags
 
 from experiments.configuration import parse, script
 from experiments.run import define_distributed, join
-from jaxrag.core.progress import size_text
-from jaxrag.retrieval.corpus.builds import BuildPart, StoppedBuildError
-from jaxrag.retrieval.corpus.packing import pack, unpack
-from jaxrag.retrieval.settings import IndexStatus
-from jaxrag.runs.loading import build_index, load_data
-from jaxrag.runs.plan import keep_rate, plan_index
+from jaxrag.retrieval.corpus.builds import BuildPart
+from jaxrag.runs.loading import build_index
 from jaxrag.runs.run import Run, open_index
 from jaxrag.types import InputError
-
-_MINUTE = 60  # seconds
 
 
 def _define(values: flags.FlagValues) -> None:
     define_distributed(values)
     flags.DEFINE_string("shard", "", "I/N, this machine's share of N", flag_values=values)
-    flags.DEFINE_list("merge", [], "directories to copy files from", flag_values=values)
-    flags.DEFINE_bool("estimate", False, "build for a minute", flag_values=values)
-    flags.DEFINE_string("pack", "", "tar file to write", flag_values=values)
-    flags.DEFINE_string("unpack", "", "tar file to make the index from", flag_values=values)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,9 +45,8 @@ def main(argv: Sequence[str]) -> int:
     run, values = parse(argv, _define, kind=Run)
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
-    ways = ("distributed", "shard", "merge", "estimate", "pack", "unpack")
-    if sum(bool(values[name].value) for name in ways) > 1:
-        raise InputError(f"give one of --{', --'.join(ways)}.")
+    if values.distributed and values.shard:
+        raise InputError("give --distributed or --shard.")
     cache, started = Path(run.cache), time.monotonic()
     if values.distributed:
         join(values.distributed)
@@ -81,44 +61,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"share {values.shard}: done, {time.monotonic() - started:.0f} s")
         print(f"{status.directory}: {status.state}")
         return 0
-    elif values.estimate:
-        return _estimate(run, cache)
-    elif values.pack:
-        return _pack(run, cache, Path(values.pack))
-    elif values.unpack:
-        unpack(Path(values.unpack), _status(run, cache).directory)
-    elif values.merge:
-        merged = tuple(Path(path).expanduser() for path in values.merge)
-        build_index(run.index, run.data, cache, BuildPart(merged=merged))
     index = open_index(run, cache)
     print(f"{len(index.passages):,} passages, {time.monotonic() - started:.0f} s: {index.identity}")
-    return 0
-
-
-def _estimate(run: Run, cache: Path) -> int:
-    """Builds for a minute, unless the index is built, and prints the plan."""
-    assert run.index is not None
-    directory = plan_index(run).directory
-    try:
-        build_index(run.index, run.data, cache, BuildPart(seconds=_MINUTE))
-    except StoppedBuildError as stopped:
-        if directory is not None:
-            keep_rate(directory, stopped.rate)
-    print(plan_index(run).text)
-    return 0
-
-
-def _status(run: Run, cache: Path) -> IndexStatus:
-    assert run.index is not None
-    return run.index.status(load_data(run.data, cache).passages, cache)
-
-
-def _pack(run: Run, cache: Path, file: Path) -> int:
-    """Packs the index of a run, which must be built."""
-    directory, state, *_ = _status(run, cache)
-    if state != "built":
-        raise InputError(f"{directory}: {state}. The command without --pack builds the index.")
-    print(f"{size_text(pack(directory, file))} in {file}: {directory.name}")
     return 0
 
 

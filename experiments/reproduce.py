@@ -16,11 +16,6 @@ figure; ``--only=-rerank`` all but a part. Parts that earlier commands made with
 stay in the table. ``--limit=500`` answers the first 500 questions of each run that is shown;
 trainings, and the data that they learn from, have all of theirs.
 
-Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
-own, with the trainings that it needs; jobs that share one are on one host. Then one host copies the
-others' results, ``--merge=DIRECTORY`` of each, and writes the table.
-(The stores of model results are merged by ``jaxrag store merge``.)
-
 ``--engine=vllm`` runs the language models by vLLM, ``--engine=server`` asks OpenAI-compatible
 servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
 server that stops ends the command; with the server back, the same command goes on.
@@ -109,8 +104,6 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("scale", None, SCALES, about, flag_values=values)
     flags.DEFINE_list("only", [], "methods, series and data sets", flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
-    flags.DEFINE_string("slice", "", "I/N: this host's part of the runs", flag_values=values)
-    flags.DEFINE_multi_string("merge", [], "another host's --workdir", flag_values=values)
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
     flags.DEFINE_multi_string("prompts", [], "NAME=FILE of a prompt set", flag_values=values)
@@ -175,15 +168,11 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
 
 
 def _work(values: Any) -> Work:
-    """The jobs' directories, with what other hosts have made."""
-    runs = Path(values.scale) / "runs"
+    """The jobs' directories."""
     moved = on_engine(values.engine, read_servers(values.server))
     replaced = with_prompts(read_replacements(values.prompts))
-    root = Path(values.workdir) / runs
-    work = Work(root, limit=values.limit, change=lambda job: moved(replaced(job)))
-    for other in values.merge:
-        print(f"{work.merge(Path(other) / runs)} jobs copied from {other}")
-    return work
+    root = Path(values.workdir) / values.scale / "runs"
+    return Work(root, limit=values.limit, change=lambda job: moved(replaced(job)))
 
 
 def _sets_in_use(names: Sequence[str], values: Any) -> list[str]:
@@ -242,26 +231,9 @@ def missing_keys(name: str) -> list[str]:
     return [key for key in needed if not os.environ.get(key)]
 
 
-def _execute(work: Work, results: Iterable[Results], values: Any) -> int:
-    """Executes the jobs of some results, or this host's part; number of questions that failed."""
-    wanted = [path for one in results for path in one.directories.values()]
-    if values.slice:
-        wanted = work.part(*read_slice(values.slice), wanted)
-        if not wanted:
-            print(f"--slice={values.slice}: no job is left for this host")
-    return work.execute(wanted)
-
-
-def read_slice(text: str) -> tuple[int, int]:
-    """Number and count of ``I/N``.
-
-    Raises:
-      InputError: it is none, or I is not below N.
-    """
-    number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
-        raise InputError(f"--slice is {text!r}: give I/N, such as 0/4 to 3/4 on four hosts.")
-    return int(number), int(count)
+def _execute(work: Work, results: Iterable[Results]) -> int:
+    """Executes the jobs of some results; number of questions that failed."""
+    return work.execute([path for one in results for path in one.directories.values()])
 
 
 def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
@@ -270,7 +242,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     printed, work = printed_tables()[name], _work(values)
     earlier = _earlier_parts(name, values)
     results = add_table(work, table, printed, scale, values.only)
-    errors = _execute(work, results.values(), values)
+    errors = _execute(work, results.values())
     add_part = functools.partial(add_table, work, table, printed, scale)
     results, parts = combine(values.only, earlier, add_part, work.finished)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
@@ -307,11 +279,11 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     work = _work(values)
     earlier = _earlier_parts(name, values)
     results = add_figure(work, name, figure, scale, values.only)
-    errors = _execute(work, results.values(), values)
+    errors = _execute(work, results.values())
     add_part = functools.partial(add_figure, work, name, figure, scale)
     results, parts = combine(values.only, earlier, add_part, work.finished)
     if not all(one.there for one in results.values()):
-        print("the figure is drawn when all parts are there: --merge the other hosts' directories")
+        print("the figure is drawn when the jobs of all its parts have ended without errors")
         return errors
     record = {**_record(name, values, parts), **_of_runs(results.values())}
     record["pictures"] = _draw(figure.draw(results), values)

@@ -2,12 +2,11 @@
 
     jaxrag store report runs/cache/store.sqlite
     jaxrag store verify runs/cache/store.sqlite --drop
-    jaxrag store rescue runs/cache/store.sqlite
     jaxrag store merge runs/cache/store.sqlite OTHER
 
 ``report`` counts the entries by what made them. ``verify`` checks every entry; ``--drop`` removes
-those that are damaged. ``rescue`` replaces a file that SQLite cannot read with its intact entries.
-``merge`` adds the entries of other stores. ``python -m experiments.store`` is the same command.
+those that are damaged. ``merge`` adds the entries of other stores. ``python -m experiments.store``
+is the same command.
 
 Exit code 0: done; 1: entries are damaged; 2: wrong input.
 """
@@ -24,7 +23,6 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import script
-from jaxrag.core.rescue import rescue
 from jaxrag.core.store import Store
 from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
@@ -37,10 +35,6 @@ def main(argv: Sequence[str]) -> int:
         return _merge(Path(arguments.path), list(map(Path, arguments.sources)))
     if not Path(arguments.path).is_file():
         raise InputError(f"there is no store at {arguments.path}; check the path")
-    if arguments.action == "rescue":
-        kept = rescue(arguments.path)
-        print(f"{kept:,} entries kept; the damaged file is {arguments.path}.damaged")
-        return 0
     with contextlib.closing(Store(arguments.path)) as store:
         if arguments.action == "report":
             _report(store)
@@ -56,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the arguments."""
     found = argparse.ArgumentParser(prog="jaxrag store")
     actions = found.add_subparsers(required=True, dest="action")
-    for name in ("report", "verify", "rescue", "merge"):
+    for name in ("report", "verify", "merge"):
         actions.add_parser(name).add_argument("path")
     actions.choices["verify"].add_argument("--drop", action="store_true")
     actions.choices["merge"].add_argument("sources", nargs="+", metavar="SOURCE")

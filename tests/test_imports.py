@@ -1,6 +1,7 @@
 """A file imports only from rows above its own (see the layout in the README)."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,15 @@ ROWS = (
 """`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""
 
+IMPORTABLE = ("jaxrag", "experiments", "configs", "benchmarks")
 WITHOUT_JAX = ("types", "trace", "text", "core")
 """Rows that must not load JAX."""
 
 
 def row(module: str) -> int:
-    """Row of a dotted module name; the package itself (its version) is above all."""
+    """Row of a dotted module name; the package itself, which imports the rest, is below all."""
     parts = module.split(".")
-    return ROWS.index(parts[1]) if len(parts) > 1 else -1
+    return ROWS.index(parts[1]) if len(parts) > 1 else len(ROWS)
 
 
 def imported(path: Path) -> list[str]:
@@ -34,6 +36,12 @@ def imported(path: Path) -> list[str]:
             assert node.level == 0, f"{path} imports relatively"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return names
+
+
+def parents_too(path: Path) -> list[str]:
+    """Dotted names of all that a file imports, and of the modules that contain them."""
+    names = imported(path)
+    return names + [name.rpartition(".")[0] for name in names]
 
 
 def module_of(path: Path) -> str:
@@ -50,10 +58,18 @@ def test_imports_point_upwards(path: Path) -> None:
     for name in imported(path):
         first = name.split(".")[0]
         assert first not in ("experiments", "configs", "tests", "benchmarks"), name
-        if first == "jaxrag" and own != "jaxrag":
+        if first == "jaxrag":
             assert row(name) <= row(own), f"{own} imports {name} from a row below"
         if own.split(".")[1:2] and own.split(".")[1] in WITHOUT_JAX:
             assert first not in ("jax", "jaxlib", "flax", "optax"), f"{own} imports {name}"
+
+
+def test_no_modules_import_each_other() -> None:
+    """Directly or through others; imports within functions and for type checkers count, too."""
+    paths = [path for folder in IMPORTABLE for path in (ROOT / folder).rglob("*.py")]
+    modules = {module_of(path): path for path in paths}
+    graph = {name: modules.keys() & {*parents_too(path)} for name, path in modules.items()}
+    graphlib.TopologicalSorter({name: uses - {name} for name, uses in graph.items()}).prepare()
 
 
 def test_methods_do_not_import_each_other() -> None:

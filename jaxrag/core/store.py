@@ -314,6 +314,7 @@ class Store:
         if "readonly" in text or "unable to open" in text:
             return InputError(f"{self.path} cannot be opened for writing ({text}).")
         return InputError(
-            f"{self.path} is not a usable store ({text}). If it was one, `jaxrag store rescue "
-            f"{self.path}` recovers its intact entries; otherwise move it away. Then run again."
+            f"{self.path} is not a usable store ({text}). If it was one, SQLite's own program "
+            f"may recover it (`sqlite3 {self.path} .recover | sqlite3 NEW.sqlite`); otherwise move "
+            "it away. Then run again."
         )

@@ -348,7 +348,7 @@ class Seq2Seq:
       checkpoint: a directory, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "" means float32 on CPUs and bfloat16 on accelerators.
       max_length: limit of a prompt in tokens; answers do not count towards it.
-      beams, length_penalty, early_stopping, min_new_tokens: see `Beams`.
+      beams: number of beams of a beam search; 1 is greedy decoding, or sampling.
       rows: prompts answered at once; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
@@ -358,9 +358,6 @@ class Seq2Seq:
     dtype: DType = ""
     max_length: int = 512
     beams: int = 1
-    length_penalty: float = 1.0
-    early_stopping: bool = False
-    min_new_tokens: int = 0
     rows: int = 0
     data_parallel: int = 1
     tensor_parallel: int = 1
@@ -384,5 +381,5 @@ class Seq2Seq:
             mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             rows=self.rows or None,
             max_length=self.max_length,
-            beams=Beams(self.beams, self.length_penalty, self.early_stopping, self.min_new_tokens),
+            beams=Beams(self.beams),
         )

@@ -39,7 +39,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-import jaxrag
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, write_text
@@ -358,7 +357,7 @@ def describe_environment() -> dict[str, Any]:
     devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "jaxrag": jaxrag.__version__,
+        **dict(_installed_versions(("jaxrag",))),
         "commit": git_commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -376,7 +375,7 @@ def _installed_versions(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def git_commit() -> str | None:
     """Commit of the checkout that jaxrag runs from, "+changes" if edited; None without one."""
-    home = Path(jaxrag.__file__).parent.parent
+    home = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
         return subprocess.run(

@@ -20,7 +20,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxrag.core.progress import size_text
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.device_memory import is_out_of_memory
-from jaxrag.models.sharding import RULES, parameter_sharding, put
+from jaxrag.models.sharding import RULES, parameter_sharding
 from jaxrag.types import InputError
 
 
@@ -133,7 +133,7 @@ def _placed(
 ) -> jax.Array:
     """An array on the devices; of one that is stored, a process reads what its devices hold."""
     if not isinstance(array, StoredTensor):
-        return put(array.astype(dtype), sharding)
+        return jax.device_put(array.astype(dtype), sharding)
     if sharding is None:
         return jax.device_put(array.read().astype(dtype))
     parts: dict[str, np.ndarray] = {}  # devices may hold the same

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -51,22 +50,15 @@ def local_mesh() -> Mesh | None:
     return automatic_mesh(Mesh(np.array(devices), ("data",))) if len(devices) > 1 else None
 
 
-def device_mesh(*, data: int, model: int, spanning: bool = False) -> Mesh | None:
-    """The first ``data`` x ``model`` devices as a mesh; None for one device.
-
-    They are those of this process; ``spanning``, those of all processes, and then all of them.
+def device_mesh(*, data: int, model: int) -> Mesh | None:
+    """The first ``data`` x ``model`` devices of this process as a mesh; None for one device.
 
     Raises:
-      InputError: a number is below 1, there are fewer devices, or, of several processes, more.
+      InputError: a number is below 1, or there are fewer devices.
     """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
-    devices = jax.devices() if spanning else jax.local_devices()
-    if spanning and jax.process_count() > 1 and data * model != len(devices):
-        raise InputError(
-            f"data_parallel {data} x tensor_parallel {model} is {data * model} devices; a model "
-            f"that spans {jax.process_count()} processes is over all of their {len(devices)}."
-        )
+    devices = jax.local_devices()
     if data * model > len(devices):
         raise InputError(
             f"data_parallel {data} x tensor_parallel {model} is {data * model} devices; there "
@@ -75,26 +67,6 @@ def device_mesh(*, data: int, model: int, spanning: bool = False) -> Mesh | None
     if data * model == 1:
         return None
     return Mesh(np.array(devices[: data * model]).reshape(data, model), ("data", "model"))
-
-
-def put(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """Moves an array to the devices of a sharding; of several processes, each moves its part.
-
-    ``array`` is the same in all processes. None is the default device.
-    """
-    if sharding is None or sharding.is_fully_addressable:
-        return jax.device_put(array, sharding)
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-
-def get(array: jax.Array) -> np.ndarray:
-    """The values of an array, in every process that holds a part of it.
-
-    All of these call it for the same arrays in the same order.
-    """
-    if array.is_fully_addressable or array.is_fully_replicated:
-        return np.asarray(array)
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
 def parameter_sharding(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable
@@ -115,54 +114,6 @@ class Work:
             order.append(path)
             rest.remove(path)
         return order
-
-    def part(self, number: int, count: int, wanted: Collection[Path]) -> list[Path]:
-        """The wanted directories of host ``number`` of ``count``.
-
-        Jobs that need a common job are a host's together, so that no host does another's work. The
-        groups go, largest first, to the host with the fewest jobs so far; which they are depends
-        only on the directories' names.
-        """
-        hosts: list[list[Path]] = [[] for _ in range(count)]
-        for group in sorted(self._groups(wanted), key=lambda one: (-len(one), one)):
-            min(hosts, key=len).extend(group)
-        return hosts[number]
-
-    def _groups(self, wanted: Collection[Path]) -> list[list[Path]]:
-        """Wanted directories, in groups that share no job that they need."""
-        groups: list[tuple[set[Path], list[Path]]] = []
-        for path in sorted(set(wanted)):
-            needed, own = {*self.with_needs([path])}, [path]
-            apart = []
-            for one in groups:
-                if one[0] & needed:
-                    needed |= one[0]
-                    own += one[1]
-                else:
-                    apart.append(one)
-            groups = [*apart, (needed, own)]
-        return [sorted(own) for _, own in groups]
-
-    def merge(self, other: Path) -> int:
-        """Copies finished jobs from another root, as another host made them; the number of them.
-
-        Raises:
-          InputError: there is no such directory.
-        """
-        if not other.is_dir():
-            raise InputError(f"there is no directory {other} to merge.")
-        copied = 0
-        for source in sorted(other.iterdir()):
-            target = self.root / source.name
-            if (source / DONE).is_file() and not self.finished(target):
-                partial = target.with_name(f".{target.name}.partial")
-                shutil.rmtree(partial, ignore_errors=True)
-                with explain_full_disk(partial):
-                    shutil.copytree(source, partial)
-                shutil.rmtree(target, ignore_errors=True)  # an unfinished one
-                partial.rename(target)
-                copied += 1
-        return copied
 
     def finished(self, path: Path) -> bool:
         """Whether a job has ended without errors."""

@@ -107,8 +107,7 @@ def refuse_parts(name: str, part: BuildPart) -> None:
     """InputError unless ``part`` is the whole: for an index that is built at once."""
     if part != WHOLE:
         raise InputError(
-            f"{name} is built at once by one process: leave out --shard, --merge, --distributed "
-            "and --estimate."
+            f"{name} is built at once by one process: leave out --shard and --distributed."
         )
 
 

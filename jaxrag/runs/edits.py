@@ -18,14 +18,15 @@ import pkgutil
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import jaxrag
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.sets import SETS
 from jaxrag.types import InputError
 
+_PACKAGE = Path(__file__).parents[1]
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NUMBERS = {int: "an integer", float: "a number"}
 _REQUIRED = dataclasses.MISSING
@@ -286,7 +287,7 @@ def _name(kind: type) -> str:
 @functools.cache
 def _dataclasses() -> list[type]:
     """All public dataclasses of jaxrag and of the loaded config files."""
-    for module in pkgutil.walk_packages(jaxrag.__path__, "jaxrag."):
+    for module in pkgutil.walk_packages([str(_PACKAGE)], "jaxrag."):
         try:
             importlib.import_module(module.name)
         except ImportError:  # an optional dependency is missing

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-import jax
-
-from jaxrag.core.durable_files import write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
-from jaxrag.core.progress import duration_text, size_text
+from jaxrag.core.progress import size_text
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
@@ -66,29 +61,14 @@ class ModelPlan:
     note: str = ""
 
 
-class BuildRate(NamedTuple):
-    """The measured speed of an index's build.
-
-    Attributes:
-      rate: passages a second.
-      machine: devices, see `this_machine`.
-      date: of the measurement.
-    """
-
-    rate: float
-    machine: str
-    date: str
-
-
 @dataclasses.dataclass(frozen=True)
 class IndexPlan:
-    """An index: whether it is built, where, what it takes, and how fast it is built.
+    """An index: whether it is built, where, and what it takes.
 
     Attributes:
       name, passages: of the index, and their number.
       state, directory, dimension: see `jaxrag.retrieval.settings.IndexStatus`.
       footprint: bytes on disk and of memory; only a note while its encoder is not downloaded.
-      rate: measured by ``experiments.index --estimate``; None if it was not, or elsewhere.
     """
 
     name: str
@@ -97,7 +77,6 @@ class IndexPlan:
     directory: Path | None = None
     dimension: int | None = None
     footprint: Footprint = Footprint()
-    rate: BuildRate | None = None
 
     @property
     def text(self) -> str:
@@ -108,11 +87,6 @@ class IndexPlan:
         if self.directory is not None:
             parts.append(f"in {self.directory}")
         parts.append(self.state)
-        if self.rate is not None:
-            took = duration_text(self.passages / self.rate.rate)
-            parts.append(f"built in {took} here ({self.rate.rate:,.1f} passages/s, measured)")
-        elif self.footprint.disk and self.state.startswith(("not built", "unfinished")):
-            parts.append("hours not measured: experiments.index --estimate does")
         return ", ".join(parts)
 
 
@@ -296,12 +270,7 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
         vectors = _sizes_of_vectors(len(passages)) if index.gives_vectors else Footprint()
         return dataclasses.replace(known, footprint=vectors)
     status = index.status(passages, cache)
-    return dataclasses.replace(
-        known,
-        **status._asdict(),
-        footprint=index.footprint(passages),
-        rate=_read_rate(status.directory),
-    )
+    return dataclasses.replace(known, **status._asdict(), footprint=index.footprint(passages))
 
 
 def _sizes_of_vectors(passages: int) -> Footprint:
@@ -310,18 +279,6 @@ def _sizes_of_vectors(passages: int) -> Footprint:
     return Footprint(
         note=f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
     )
-
-
-def plan_index(run: Run) -> IndexPlan:
-    """Plans the index of a run's corpus.
-
-    Raises:
-      InputError: the run has no index.
-    """
-    if run.index is None:
-        raise InputError(f"{run.name} has no index: set config.index.")
-    cache = Path(run.cache)
-    return _index(run.index, load_data(run.data, cache).passages, cache)
 
 
 def plan_job(job: Job) -> list[tuple[str, str]]:
@@ -366,31 +323,3 @@ def _data_and_indexes(
         else:
             indexes |= [one for one in found if isinstance(one[1], IndexSettings)]
     return data, indexes, Path(cache)
-
-
-def this_machine() -> str:
-    """The devices of this process, such as "8 x TPU v5 lite"; for CPUs their cores."""
-    devices = jax.local_devices()
-    if devices[0].platform == "cpu":
-        return f"{os.cpu_count()} CPU cores"
-    return f"{len(devices)} x {devices[0].device_kind}"
-
-
-def keep_rate(directory: Path, rate: float) -> None:
-    """Keeps the measured speed of a build beside the index's directory, for plans."""
-    found = BuildRate(rate, this_machine(), datetime.date.today().isoformat())
-    file = _rate_file(directory)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(found._asdict()))
-
-
-def _read_rate(directory: Path) -> BuildRate | None:
-    try:
-        found = BuildRate(**parse_json(_rate_file(directory).read_bytes()))
-    except (OSError, ValueError, TypeError):  # measured again at will
-        return None
-    return found if found.machine == this_machine() else None
-
-
-def _rate_file(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.rate.json")

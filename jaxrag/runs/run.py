@@ -30,9 +30,7 @@ from jaxrag.data.dataset import Dataset, DataSettings, lacking, unanswered
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
 from jaxrag.engines.language_model import LanguageModel, ModelSettings, gives_scores
-from jaxrag.engines.local.engine import Local
 from jaxrag.engines.local.inspection import InspectableModel
-from jaxrag.engines.local.spanning import SpanningModel, agreed
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import QuestionOutcome, Scheduler
 from jaxrag.evaluation import metrics
@@ -413,8 +411,6 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     count, process = jax.process_count(), jax.process_index()
     if count == 1:
         return _execute_alone(run, prepare(run, cache), workdir)
-    if isinstance(run.model, Local) and run.model.spanning:
-        return _execute_spanning(run, cache, workdir)
     loaded = prepare(run, cache)
     with contextlib.ExitStack() as held:
         if not process:  # refuses another run's directory before anything is computed
@@ -429,20 +425,6 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
             return {}
         shares.put_together(workdir, whole, loaded.questions, count)
         return _finish(run, loaded, whole, track)
-
-
-def _execute_spanning(run: Run, cache: Path, workdir: Path) -> dict[str, Any]:
-    """The first process answers all questions, with a model that spans the others' devices, too."""
-    with agreed():
-        model = load_model(run.model, cache)
-    assert isinstance(model, SpanningModel)
-    if jax.process_index():
-        model.follow()
-        return {}
-    try:
-        return _execute_alone(run, prepare(run, cache), workdir)
-    finally:
-        model.end()
 
 
 def _execute_alone(run: Run, loaded: PreparedRun, workdir: Path) -> dict[str, Any]:

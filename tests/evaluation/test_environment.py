@@ -34,5 +34,5 @@ def test_an_install_inside_another_checkout_has_no_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    monkeypatch.setattr(jaxrag, "__file__", str(tmp_path / "jaxrag" / "__init__.py"))
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "jaxrag/evaluation/records.py"))
     assert records.git_commit() is None

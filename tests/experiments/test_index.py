@@ -1,4 +1,4 @@
-"""``python -m experiments.index``: whole, in shares, merged, by several processes, estimated."""
+"""``python -m experiments.index``: whole, in shares, by several processes."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ from experiments.run import main as run_main
 from jaxrag.retrieval.dense import exact
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.matrix import write_matrix
-from jaxrag.runs import loading, plan
+from jaxrag.runs import loading
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 
@@ -46,10 +46,8 @@ def files(cache):
     return {path.name: path.read_bytes() for path in kept}
 
 
-def test_shared_merged_and_unpacked_indexes_have_the_bytes_of_one(
-    config, tmp_path, capsys, monkeypatch
-):
-    one, shared, apart = (tmp_path / name for name in ("one", "shared", "apart"))
+def test_shared_and_copied_indexes_have_the_bytes_of_one(config, tmp_path, capsys, monkeypatch):
+    one, shared = (tmp_path / name for name in ("one", "shared"))
     assert main(config, one) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("40 passages, ")
@@ -58,18 +56,10 @@ def test_shared_merged_and_unpacked_indexes_have_the_bytes_of_one(
     assert "unfinished, 3 of its files are there, built in parts" in capsys.readouterr().out
     assert main(config, shared, "--shard=0/2") == 0
     assert capsys.readouterr().out.endswith(": built\n")
-    assert main(config, apart, "--shard=0/2") == 0
-    shutil.copytree(shared, tmp_path / "other")
-    assert main(config, apart, f"--merge={tmp_path / 'other'}") == 0
-    assert len(files(one)) == 7 and files(shared) == files(one) == files(apart)
-    file = tmp_path / "index.tar"
-    assert main(config, one, f"--pack={file}") == 0
-    assert f"in {file}: " in capsys.readouterr().out
+    assert len(files(one)) == 7 and files(shared) == files(one)
+    shutil.copytree(one / "indexes", tmp_path / "copied" / "indexes")
     monkeypatch.setattr(Encoder, "stream_passages", None)  # nothing is encoded again
-    assert main(config, tmp_path / "unpacked", f"--unpack={file}") == 0
-    assert files(tmp_path / "unpacked") == files(one)
-    with pytest.raises(InputError, match=r"not built yet\. The command without --pack"):
-        main(config, tmp_path / "none", f"--pack={file}")
+    assert main(config, tmp_path / "copied") == 0
 
 
 @pytest.mark.parametrize(
@@ -77,8 +67,7 @@ def test_shared_merged_and_unpacked_indexes_have_the_bytes_of_one(
     [
         (["--shard=2/2"], "numbered from 0"),
         (["--shard=1"], "--shard is '1': give I/N"),
-        (["--shard=0/2", "--estimate"], "give one of"),
-        (["--merge=s3://bucket/cache"], "not a path of this machine"),
+        (["--shard=0/2", "--distributed=auto"], "give --distributed or --shard"),
         (["--config.index=Bm25", "--shard=0/2"], "BM25 is built at once by one process"),
         (["--distributed=localhost:1,2,2"], "2 processes are numbered from 0"),
     ],
@@ -86,27 +75,6 @@ def test_shared_merged_and_unpacked_indexes_have_the_bytes_of_one(
 def test_wrong_flags(config, tmp_path, flags, message):
     with pytest.raises(InputError, match=message):
         main(config, tmp_path / "cache", *flags)
-
-
-def test_an_estimate_builds_for_a_time_and_is_told_by_the_plan(
-    config, tmp_path, monkeypatch, capsys
-):
-    dry = ["run", f"--config={config}", f"--config.cache={tmp_path}", "--dry-run"]
-    assert run_main(dry) == 0
-    assert "hours not measured: experiments.index --estimate does" in capsys.readouterr().out
-    monkeypatch.setattr(script, "_MINUTE", 1e-9)  # stops at the second look
-    assert main(config, tmp_path, "--estimate") == 0
-    shown = capsys.readouterr().out
-    assert "unfinished, " in shown and " passages/s, measured)" in shown
-    assert run_main(dry) == 0
-    assert " passages/s, measured)" in capsys.readouterr().out
-    with monkeypatch.context() as patch:
-        patch.setattr(plan, "this_machine", lambda: "8 x another")
-        assert run_main(dry) == 0
-    assert "hours not measured" in capsys.readouterr().out
-    monkeypatch.setattr(script, "_MINUTE", 60)
-    assert main(config, tmp_path, "--estimate") == 0
-    assert "built" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -303,21 +303,6 @@ def test_own_prompts_are_recorded_where_they_are_used(
     assert len(list((work / "small" / "runs").iterdir())) == runs + 2
 
 
-def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
-    hosts = [tmp_path / name for name in "ab"]
-    for number, host in enumerate(hosts):
-        main("pairs/table4", "--scale=paper", f"--workdir={host}", f"--slice={number}/2")
-        assert len(list((host / "paper" / "runs").iterdir())) == 1
-
-    def fail(row: PrintedRow, setting: Setting) -> Answers:
-        raise AssertionError("nothing is executed again")
-
-    merged = f"--merge={hosts[1]}"
-    assert main("pairs/table4", "--scale=paper", f"--workdir={hosts[0]}", merged) == 0
-    record = json.loads((hosts[0] / "paper" / "pairs-table4.json").read_text())
-    assert all(cell["ours"] for cell in record["cells"])
-
-
 def test_questions_that_fail_are_an_exit_code(
     tmp_path: Path, declared: Callable[..., None]
 ) -> None:
@@ -337,12 +322,10 @@ def test_questions_that_fail_are_an_exit_code(
             ["pairs/figure3", "--only=nqq"],
             "pairs/figure3 has no 'nqq': its series are A, B",
         ),
-        (["pairs/table4", "--slice=2/2"], "--slice is '2/2': give I/N"),
         (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
         (["pairs/table4", "--prompts=dtr"], "--prompts is 'dtr': give NAME=FILE"),
         (["pairs/table4", "--prompts=dtr=x"], "'dtr', which none of these jobs uses: they use"),
         (["pairs/table4", "--scale=huge"], "value should be one of"),
-        (["pairs/table4", "--merge=/nowhere"], "there is no directory"),
     ],
 )
 def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:

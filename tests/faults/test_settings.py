@@ -93,7 +93,7 @@ OTHERS = {
     "status, a NUL": ("status", "a\0b"),
     "index, no config": ("index",),
     "index, no share": ("index", DTR, "--shard=one"),
-    "index, two ways": ("index", DTR, "--shard=0/2", "--estimate"),
+    "index, two ways": ("index", DTR, "--shard=0/2", "--distributed=auto"),
     "index, no index": ("index", DTR, "--config.index=None"),
     "data, nothing": ("data",),
     "data, no set": ("data", "nqq"),
@@ -102,7 +102,6 @@ OTHERS = {
     "reproduce, nothing": ("reproduce",),
     "reproduce, no table": ("reproduce", "dtr/table99"),
     "reproduce, no scale": ("reproduce", "dtr/table2", "--scale=huge"),
-    "reproduce, no slice": ("reproduce", "dtr/table2", "--slice=2/2"),
     "reproduce, no engine": ("reproduce", "dtr/table2", "--engine=none"),
     "reproduce, no set": ("reproduce", "dtr/table4", "--scale=tiny", "--only=nothing"),
     "reproduce, no number": ("reproduce", "dtr/table4", "--scale=tiny", "--limit=many"),
@@ -130,7 +129,6 @@ OTHERS = {
     "store, no file": ("store", "report", "nowhere.sqlite"),
     "store, a directory": ("store", "verify", "configs"),
     "store, no store": ("store", "verify", "README.md"),
-    "store, rescue of no store": ("store", "rescue", "nowhere.sqlite"),
     "store, merge of nothing": ("store", "merge", "x.sqlite"),
     "store, merge of no file": ("store", "merge", "/dev/null/x.sqlite", "nowhere.sqlite"),
     "store, merge of itself": ("store", "merge", "nowhere.sqlite", "nowhere.sqlite"),
@@ -146,7 +144,6 @@ OTHERS = {
     "data, no source": ("data", "boolq", "--source=nowhere"),
     "data, a source that is a file": ("data", "boolq", "--source=README.md"),
     "data, no split": ("data", "boolq", "--source=configs", "--splits=none"),
-    "index, no tar": ("index", DTR, "--unpack=nowhere.tar"),
 }
 CASES = {
     **{f"run, {name}": ("run", DTR, "--workdir=/dev/null/x", one) for name, one in RUN.items()},

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import tarfile
 import types
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -148,25 +147,6 @@ def scann(directory: Path) -> World:
     return _another(_small(directory / "scann-world"), chosen, ("cache/indexes",))
 
 
-def packed(directory: Path) -> World:
-    """An index that was packed as a tar file, and is unpacked."""
-    root = _small(directory / "packed-world")
-    own = f"--config={root / 'config.py'}", f"--config.cache={root / 'packing'}"
-    file = root / "index.tar"
-    assert call(experiments.index, *own).code == 0
-    assert call(experiments.index, *own, f"--pack={file}").code == 0
-    shutil.rmtree(root / "packing")
-    command = (experiments.index, own[0], f"--unpack={file}")
-    with tarfile.open(file) as archive:
-        (name,) = {one.partition("/")[0] for one in archive.getnames()}
-    results = f"cache/indexes/{name}/vectors-00000.npy"
-    world = World(
-        root, root.with_name("pristine"), results, (), {}, command, ("index.tar",),
-        undone=("cache",),
-    )  # fmt: skip
-    return world.kept()
-
-
 def ars(directory: Path) -> World:
     """A run of ARS-RAG: its ranker and bandit are tried."""
     root = directory / "ars-world"
@@ -307,7 +287,7 @@ def stores(directory: Path) -> World:
     store, merged = str(root / "cache" / "store.sqlite"), str(root / "run" / "store.sqlite")
     (root / "run").mkdir()
     actions: dict[str, tuple[str, ...]] = {
-        **{name: (name, store) for name in ("report", "verify", "rescue")},
+        **{name: (name, store) for name in ("report", "verify")},
         "verify --drop": ("verify", store, "--drop"),
     }
     readers = {
@@ -388,7 +368,6 @@ WORLDS: dict[str, Callable[[Path], World]] = {
     "bm25": bm25,
     "scann": scann,
     "sparse": sparse,
-    "packed": packed,
     "ars": ars,
     "sidr": sidr,
     "t5": t5,

@@ -119,50 +119,6 @@ def test_series_name_jobs_of_their_figure(name: str) -> None:
     assert used == (set(figure.jobs) if figure.series else set())
 
 
-def test_parts_of_several_hosts_are_all_and_disjoint(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    paths = [work.add(lambda made, i=i: Count(f"run{i}")) for i in range(7)]
-    parts = [work.part(number, 3, [*paths, paths[0]]) for number in range(3)]
-    assert sorted(path for part in parts for path in part) == sorted(paths)
-    assert work.part(0, 3, paths[::-1]) == parts[0]
-    assert sorted(map(len, parts)) == [2, 2, 3]
-
-
-def test_jobs_that_need_a_common_job_are_one_hosts(tmp_path: Path) -> None:
-    """Of six runs, 0, 2 and 4 need a training, 1 and 3 another one, and 5 none.
-
-    Host 0 of 2 gets the three, host 1 the two and, as the one with fewer, the last one.
-    """
-    work = Work(tmp_path)
-    trainings = [Count("needs x", source=f"training{i}") for i in range(2)]
-
-    def run(number: int) -> Path:
-        needed = trainings[number % 2]
-        if number == 5:
-            return work.add(lambda made: Count("run5"))
-        return work.add(lambda made: Count(f"run{number}", source=str(made(needed))))
-
-    paths = [run(number) for number in range(6)]
-    found = [set(work.part(number, 2, paths)) for number in range(2)]
-    assert found == [{paths[0], paths[2], paths[4]}, {paths[1], paths[3], paths[5]}]
-    done = [set(work.with_needs(part)) for part in found]
-    assert not done[0] & done[1] and [len(part) for part in done] == [4, 4]
-
-
-def test_what_another_host_finished_is_copied(tmp_path: Path) -> None:
-    EXECUTED.clear()
-    here, there = Work(tmp_path / "here"), Work(tmp_path / "there")
-    theirs = [there.add(lambda made, e=e: Count("run", errors=e)) for e in (0, 1)]
-    done, failed = (here.add(lambda made, e=e: Count("run", errors=e)) for e in (0, 1))
-    there.execute(theirs)
-    (done / "half").mkdir(parents=True)
-    assert here.merge(there.root) == 1 and here.merge(there.root) == 0
-    assert here.finished(done) and not (done / "half").exists()
-    assert not here.finished(failed)
-    with pytest.raises(InputError, match="there is no directory"):
-        here.merge(tmp_path / "nowhere")
-
-
 def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     EXECUTED.clear()
     monkeypatch.setattr(module, "release", lambda: EXECUTED.append("released"))

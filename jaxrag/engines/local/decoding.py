@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.engines.local.prefill import (
@@ -212,14 +213,13 @@ class AnswerRows:
         self, numbers: np.ndarray, seeds: np.ndarray, texts: Sequence[Sequence[int]]
     ) -> TokenSampling:
         """How the next tokens are chosen; ``texts`` are the tokens of the first rows so far."""
-        put, whole = self._prefill.put, self._prefill.put_whole
-        temperature = whole(np.float32(self._request.temperature))
+        put, temperature = self._prefill.put, jnp.float32(self._request.temperature)
         penalty, repetition = self._request.repetition_penalty, None
         if penalty != 1:
             seen = np.zeros((len(seeds), len(self._request.ends)), bool)
             for row, text in enumerate(texts):
                 seen[row, list(text)] = True
-            repetition = Repetition(whole(np.float32(penalty)), put(seen))
+            repetition = Repetition(jnp.float32(penalty), put(seen))
         return TokenSampling(temperature, put(seeds), put(numbers), repetition)
 
     def _enter(
@@ -250,7 +250,7 @@ class AnswerRows:
         self.caches[len(self._answers)] = place(
             cache, step.cache, sources, rows, np.int32(len(read))
         )
-        tokens, logprobs = self._prefill.get(token), self._prefill.get(logprob)
+        tokens, logprobs = np.asarray(token), np.asarray(logprob)
         for i, (row, (_, number)) in enumerate(zip(rows.tolist(), read, strict=False)):
             draw, first = draws[number], int(tokens[i])
             made = [*draw.begun, first]
@@ -267,13 +267,13 @@ class AnswerRows:
         Returns:
           Number of tokens decoded.
         """
-        put, whole = self._prefill.put, self._prefill.put_whole
+        put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
             put(self._count),
-            whole(np.int32(STEPS)),
-            whole(np.int32(wanted)),
-            whole(self._request.ends),
+            jnp.int32(STEPS),
+            jnp.int32(wanted),
+            jnp.asarray(self._request.ends),
         )
         self.caches[len(self._answers)], after, tokens, logprobs = decode(
             self._decoder,
@@ -288,17 +288,14 @@ class AnswerRows:
             ),
             by_blocks=bool(self._prefill.packed),
         )
-        made = self._prefill.get(after.made)
+        made = np.asarray(after.made)
         new = (made - self._made).tolist()
-        tokens, logprobs = self._prefill.get(tokens).tolist(), self._prefill.get(logprobs).tolist()
+        tokens, logprobs = np.asarray(tokens).tolist(), np.asarray(logprobs).tolist()
         for row, answer in enumerate(self._answers):
             if answer is not None:
                 answer.tokens += tokens[row][: new[row]]
                 answer.logprobs += logprobs[row][: new[row]]
-        self._token, self._position = (
-            self._prefill.get(after.token).copy(),
-            self._prefill.get(after.position).copy(),
-        )
+        self._token, self._position = np.array(after.token), np.array(after.position)
         self._made = made.copy()
         return max(new)
 

@@ -22,7 +22,6 @@ from jaxrag.engines.local.inspection import Inspection, continuation_width, insp
 from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
 from jaxrag.engines.local.scoring import scored
 from jaxrag.engines.local.shape_invariance import tail_rows
-from jaxrag.engines.local.spanning import SpanningModel, check_agreed
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
@@ -36,7 +35,6 @@ from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.layers import inputs_first
 from jaxrag.models.precision import DecoderDType, compute_dtype
-from jaxrag.models.processes import exchange
 from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sharding import automatic_mesh, check_rows, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
@@ -190,8 +188,6 @@ class LocalModel:
             identity["sizes"] = list(dataclasses.astuple(sizes))
         if packed:  # changes the last bits, too
             identity["packed"] = sizes.packed_chunks
-        if mesh and mesh.is_multi_process:  # sums over processes may end in other bits
-            identity["processes"] = jax.process_count()
         if quantization:  # not in the identity of others, so that results from before it stay valid
             identity["quantization"] = quantization
         return cls(
@@ -346,14 +342,11 @@ def _fitting(
 ) -> Sizes | None:
     """Sizes for what the devices have free beside the parameters; None where they do not tell."""
     jax.block_until_ready(params)
-    free = free_memory(jax.local_devices()[:1] if mesh is None else mesh.local_devices)
+    free = free_memory(jax.local_devices()[:1] if mesh is None else mesh.devices.flat)
     if free is None:
         return None
-    least, count = min(free), 1 if mesh is None else mesh.size
-    if mesh and mesh.is_multi_process:
-        least = min(exchange(least))
     layers, heads, features = config.cache_shape
-    return Sizes.fitting(least * count, 2 * layers * heads * features * dtype.itemsize)
+    return Sizes.fitting(min(free) * len(free), 2 * layers * heads * features * dtype.itemsize)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -373,9 +366,6 @@ class Local:
       chunk: prompts are read in chunks of so many tokens; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
-      spanning: whether the devices are those of all processes of a run (`--distributed`), for
-        models that do not fit those of one. The first process then executes the run, and the
-        others compute their parts of the model.
       template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
     """
 
@@ -389,7 +379,6 @@ class Local:
     chunk: int = 0
     data_parallel: int = 1
     tensor_parallel: int = 1
-    spanning: bool = False
     template_options: str = ""
 
     @property
@@ -400,16 +389,11 @@ class Local:
     def load(self, cache: Path) -> LanguageModel:
         """Reads the checkpoint onto the devices; see `LocalModel.load` for the errors."""
         use_compile_cache(cache / "compiled")
-        if spans := self.spanning and jax.process_count() > 1:
-            check_agreed()
-        mesh = device_mesh(
-            data=self.data_parallel, model=self.tensor_parallel, spanning=self.spanning
-        )
-        model = LocalModel.load(
+        return LocalModel.load(
             self.checkpoint,
             dtype=self.dtype or None,
             quantization=self.quantization,
-            mesh=mesh,
+            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             max_length=self.max_length or None,
             prefill_rows=self.prefill_rows or None,
             decode_rows=self.rows or None,
@@ -417,6 +401,3 @@ class Local:
             cache_bytes=int(self.cache_gib * 2**30) or None,
             template_options=parse_template_options(self.template_options),
         )
-        if not spans:
-            return model
-        return SpanningModel(model, tokenizer=model.tokenizer, max_length=model.max_length)

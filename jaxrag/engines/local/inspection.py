@@ -215,7 +215,7 @@ class _InspectionRows:
         lengths = {row: min(len(p.added) + 1 - at, prefill.chunk) for row, p in enumerate(pairs)}
         lengths = {row: length for row, length in lengths.items() if length > 0}
         predicted = self._predicted(pairs, inside.hidden, at, lengths)
-        attention, state = self._prefill.get(inside.attention), self._prefill.get(inside.state)
+        attention, state = np.asarray(inside.attention), np.asarray(inside.state)
         return {
             row: _InspectedRow(
                 attention[row, :length, : len(pairs[row].spans)],
@@ -238,8 +238,7 @@ class _InspectionRows:
             rows[: len(part)], places[: len(part)] = zip(*part, strict=True)
             targets[: len(part)] = [pairs[row].added[at + i] for row, i in part]
             states = hidden[rows, places]
-            both = predict(self._prefill.decoder, self._prefill.params, states, targets)
-            values = np.stack([self._prefill.get(one) for one in both])
+            values = np.array(predict(self._prefill.decoder, self._prefill.params, states, targets))
             for (row, i), value in zip(part, values.T, strict=False):
                 found[row][:, i] = value
         return found

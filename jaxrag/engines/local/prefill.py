@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
 from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.sharding import cache_sharding, divisible_sharding, get, put
+from jaxrag.models.sharding import cache_sharding, divisible_sharding
 from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
@@ -272,17 +272,7 @@ class Prefill:
         """Moves an array with one entry per row to the devices."""
         if self._mesh is None:
             return jnp.asarray(array)
-        return put(array, divisible_sharding(P("data"), array.shape, self._mesh))
-
-    def put_whole(self, array: np.ndarray | np.generic) -> jax.Array:
-        """Moves an array that does not belong to rows to the devices, to each as a whole."""
-        if self._mesh is None:
-            return jnp.asarray(array)
-        return put(np.asarray(array), NamedSharding(self._mesh, P()))
-
-    def get(self, array: jax.Array) -> np.ndarray:
-        """The values of a program's output."""
-        return np.asarray(array) if self._mesh is None else get(array)
+        return jax.device_put(array, divisible_sharding(P("data"), array.shape, self._mesh))
 
     def readings(self, jobs: Sequence[PrefillJob]) -> Iterator[tuple[int, PrefillGroup]]:
         """The jobs by number of slots; each group must be read to its end before the next."""
@@ -517,7 +507,7 @@ class PrefillGroup:
             rows.cache,
             prefill.put(tokens),
             prefill.put(starts),
-            prefill.put_whole(np.int32(used)),
+            jnp.int32(used),
             prefill.put(of_row) if prefill.packed else None,
         )
         if not prefill.packed:  # idle rows write to their last slots

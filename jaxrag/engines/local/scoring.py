@@ -72,6 +72,6 @@ def _score_step(
         for i, ((chunk, place), token, _, _) in enumerate(part):
             chunks[i], places[i], tokens[i] = chunk, place, token
         hidden = step.hidden[chunks, places]
-        logprobs = prefill.get(score(prefill.decoder, prefill.params, hidden, tokens))
+        logprobs = np.asarray(score(prefill.decoder, prefill.params, hidden, tokens))
         for (*_, values, at), value in zip(part, logprobs, strict=False):
             values[at] = value

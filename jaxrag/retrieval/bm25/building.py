@@ -14,25 +14,23 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.core.progress import progress
+from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError
-
-if TYPE_CHECKING:
-    from jaxrag.retrieval.bm25.index import Bm25
 
 _CHUNK = 4096  # passages tokenized at a time
 _WORDS = 1 << 22  # words of passages whose postings are made at a time
 _POSTINGS = 1 << 27  # postings in memory, of 8 bytes
 
 
-def write_index(passages: Passages, settings: Bm25, folder: Path) -> None:
+def write_index(passages: Passages, settings: Bm25Settings, folder: Path) -> None:
     """Writes the index of a corpus into a new folder; words are numbered as they first occur.
 
     Memory: the vocabulary, 12 bytes for each passage, and about 1.5 GB at most for postings.
@@ -80,7 +78,7 @@ class Numbered:
             first, start = after, stop
 
 
-def _number_words(passages: Passages, settings: Bm25, temporary: Path) -> Numbered:
+def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -> Numbered:
     vocabulary: dict[str, int] = {}
     lengths, having = array.array("i"), np.zeros(1 << 16, np.int64)
     temporary.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +129,7 @@ def _check_space(directory: Path, numbered: Numbered) -> None:
         )
 
 
-def _save_vocabulary(numbered: Numbered, settings: Bm25, count: int, folder: Path) -> None:
+def _save_vocabulary(numbered: Numbered, settings: Bm25Settings, count: int, folder: Path) -> None:
     """Has the library write all its files, those of the postings empty."""
     searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy")
     names = ("data", "indices", "indptr")
@@ -140,7 +138,7 @@ def _save_vocabulary(numbered: Numbered, settings: Bm25, count: int, folder: Pat
     searcher.save(folder, show_progress=False)
 
 
-def _write_postings(numbered: Numbered, settings: Bm25, folder: Path) -> None:
+def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) -> None:
     starts = np.concatenate([[0], np.cumsum(numbered.passages, dtype=np.int64)])
     np.save(folder / "indptr.csc.index.npy", starts)
     weights = word_weights(numbered.passages, len(numbered.lengths), settings)
@@ -170,7 +168,7 @@ def _array_file(path: Path, dtype: Any, length: int) -> Any:
 
 def _postings(
     numbered: Numbered,
-    settings: Bm25,
+    settings: Bm25Settings,
     weights: Float[np.ndarray, " v"],
     starts: Int[np.ndarray, " w+1"],
     first: int,
@@ -200,9 +198,9 @@ def _postings(
 
 
 def word_weights(
-    having: Int[np.ndarray, " v"], count: int, settings: Bm25
+    having: Int[np.ndarray, " v"], count: int, settings: Bm25Settings
 ) -> Float[np.ndarray, " v"]:
-    """The inverse document frequency of each word, see `Bm25`; ``having`` it are so many."""
+    """Inverse document frequency of each word, see `Bm25Settings`; ``having``: passages with it."""
 
     def weight(f: int) -> float:
         if settings.variant == "lucene":
@@ -219,7 +217,7 @@ def frequency_parts(
     counts: Int[np.ndarray, " p"],
     lengths: Int[np.ndarray, " p"],
     mean: float,
-    settings: Bm25,
+    settings: Bm25Settings,
 ) -> Float[np.ndarray, " p"]:
     """The part of a score that depends on a word's frequency in a passage and its length.
 

@@ -13,13 +13,14 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
+from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.retrieval.bm25.words import RULES, bm25s, indexed_text, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
@@ -34,7 +35,6 @@ from jaxrag.retrieval.settings import (
 from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
-_VARIANTS = ("lucene", "robertson", "atire")
 _FOLDER = "bm25"
 _BLOCK = 128  # rows of a block whose largest score stands for them
 _BUFFERS = 1 << 28  # scores of all threads: 1 GiB
@@ -42,42 +42,11 @@ _POSTING = 8  # bytes of a posting: a passage and its score
 
 
 @dataclasses.dataclass(frozen=True)
-class Bm25:
-    """Settings of a BM25 index; the defaults are near those of Anserini.
-
-    Words are runs of two or more letters, digits and underscores, in lower case; in scripts without
-    blanks, characters and pairs of them (see `split_words`). A passage that shares no word with the
-    query is not found. The index has no vectors, so AIS cannot select from it.
-
-    Attributes:
-      variant: "lucene", idf log(1 + (n - f + 1/2) / (f + 1/2)), above 0 for every word;
-        "robertson", log((n - f + 1/2) / (f + 1/2)), 0 for words of more than half of the passages;
-        "atire", log(n / f) and k1 + 1 times the rest.
-      k1: saturation of a word's frequency; at 0, further occurrences add nothing.
-      b: penalty of long passages, 0 to 1.
-      title: whether a passage's title counts as part of its text.
-      stopwords: words left out: "english" (Lucene's 33), "english_plus" (180), another language of
-        bm25s, or "none".
-      stemmer: Snowball stemmer: "porter", "english", another language, or "none".
-    """
-
-    variant: Literal["lucene", "robertson", "atire"] = "lucene"
-    k1: float = 0.9
-    b: float = 0.4
-    title: bool = True
-    stopwords: str = "english"
-    stemmer: str = "porter"
+class Bm25(Bm25Settings):
+    """BM25 as the index of a run, see `Bm25Settings`."""
 
     gives_vectors = False
     checkpoints = ()
-
-    def __post_init__(self) -> None:
-        if self.variant not in _VARIANTS:
-            raise InputError(f"variant is {self.variant!r}; allowed are {', '.join(_VARIANTS)}.")
-        if not (0 <= self.k1 < float("inf") and 0 <= self.b <= 1):
-            raise InputError(
-                f"k1 is {self.k1} and b is {self.b}: k1 must be a number from 0 up, b from 0 to 1."
-            )
 
     @property
     def name(self) -> str:

@@ -9,14 +9,11 @@ import logging
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.text.characters import of_categories
 from jaxrag.types import InputError, Passage
-
-if TYPE_CHECKING:
-    from jaxrag.retrieval.bm25.index import Bm25
-
 
 RULES = 2
 """Part of an index's identity: increase it when texts are split otherwise."""
@@ -30,12 +27,12 @@ _UNSPACED = (
 """Scripts without blanks between words; and Hangul, whose words carry particles."""
 
 
-def indexed_text(passage: Passage, settings: Bm25) -> str:
+def indexed_text(passage: Passage, settings: Bm25Settings) -> str:
     """The text of a passage whose words are indexed."""
     return f"{passage.title} {passage.text}" if settings.title else passage.text
 
 
-def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:
+def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]:
     """The words of each text, in its order.
 
     Runs of two or more letters, digits and underscores. A text with combining marks is brought to
@@ -83,7 +80,7 @@ def _separated(text: str) -> str:
     return " ".join(words)
 
 
-def _tokenize(texts: list[str], pattern: str, settings: Bm25) -> list[list[str]]:
+def _tokenize(texts: list[str], pattern: str, settings: Bm25Settings) -> list[list[str]]:
     try:
         return bm25s().tokenize(
             texts,

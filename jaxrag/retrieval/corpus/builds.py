@@ -73,16 +73,10 @@ class BuildPart:
 
     Attributes:
       number, count: of the processes; 0 and 1 build the whole.
-      merged: directories of the same index, or caches that hold it, whose finished files are
-        copied instead of being built; only of the whole. If some are still missing then, the
-        build stops and names them.
-      seconds: after which the build stops with a `StoppedBuildError`; 0: never.
     """
 
     number: int = 0
     count: int = 1
-    merged: tuple[Path, ...] = ()
-    seconds: float = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.count:
@@ -98,18 +92,6 @@ class BuildPart:
 
 
 WHOLE = BuildPart()
-
-
-class StoppedBuildError(Exception):
-    """A build has run for the time that it was given; what is built is kept.
-
-    Attributes:
-      rate: rows a second, without those up to the first that were finished.
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__(f"stopped at {rate:,.1f} rows/s")
-        self.rate = rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,15 +194,9 @@ def build_arrays(
     since then, and those that ``make`` was computing.
     """
 
-    def write(files: Sequence[tuple[Path, range]], clock: _Clock) -> Generator[File]:
+    def write(files: Sequence[tuple[Path, range]], advance: Advance) -> Generator[File]:
         return write_arrays(
-            files,
-            make,
-            width=width,
-            dtype=dtype,
-            chunk_rows=chunk_rows,
-            advance=clock,
-            resumed=clock.resumed,
+            files, make, width=width, dtype=dtype, chunk_rows=chunk_rows, advance=advance
         )
 
     _check_sizes(settings, chunk_rows)
@@ -252,13 +228,12 @@ def build_shards(
       part: of the files that this process builds.
 
     Raises:
-      InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk;
-        files that are missing after a merge.
+      InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk.
     """
 
-    def write_all(files: Sequence[tuple[Path, range]], clock: _Clock) -> Generator[File]:
+    def write_all(files: Sequence[tuple[Path, range]], advance: Advance) -> Generator[File]:
         for path, rows in files:
-            yield write(path, rows, clock)
+            yield write(path, rows, advance)
 
     _check_sizes(settings, None)
     _build(_Files(directory, settings, kind, stem, label, row_bytes), write_all, part)
@@ -268,40 +243,18 @@ def _build(files: _Files, write: _WriteAll, part: BuildPart) -> None:
     if part.whole:
         with exclusive_directory(files.directory):
             files.begin()
-            files.merge(part.merged)
-            files.build(files.missing(), write, part.seconds)
+            files.build(files.missing(), write)
         return
     with shared_directory(files.directory, part.number, part.count):
         own = dataclasses.replace(files, name=part_name(part.number, part.count))
         own.begin_part()
         shards = [s for s in own.missing() if s % part.count == part.number]
-        own.build(shards, write, part.seconds)
+        own.build(shards, write)
     with contextlib.suppress(LockedError), exclusive_directory(files.directory):
         files.close()
 
 
-class _Clock:
-    """Passes finished rows on to the progress bar, and stops a build after some seconds."""
-
-    def __init__(self, advance: Advance, seconds: float) -> None:
-        self.resumed = advance
-        self._advance, self._seconds = advance, seconds
-        self._began = time.monotonic()
-        self._first: float | None = None
-        self._rows = 0
-
-    def __call__(self, count: int) -> None:
-        self._advance(count)
-        now = time.monotonic()
-        if self._first is None:  # it took the time of compilation, too
-            self._first = now
-            return
-        self._rows += count
-        if self._seconds and now - self._began >= self._seconds:
-            raise StoppedBuildError(self._rows / max(now - self._first, 1e-9))
-
-
-_WriteAll = Callable[[Sequence[tuple[Path, range]], _Clock], "Generator[File]"]
+_WriteAll = Callable[[Sequence[tuple[Path, range]], Advance], "Generator[File]"]
 
 
 @dataclasses.dataclass
@@ -370,32 +323,8 @@ class _Files:
             self._write(kept)
             self._remove_parts()
 
-    def merge(self, sources: Sequence[Path]) -> None:
-        """Copies finished files from other directories, after comparing their hashes.
-
-        Raises:
-          InputError: a directory without the index, or of another one; files are missing still.
-        """
-        for given in sources:
-            inside = given.absolute() / self.directory.parent.name / self.directory.name
-            source = inside if inside.is_dir() else given.absolute()
-            manifests = self._manifests(source)
-            if not manifests:
-                read_manifest(source, self.kind)  # says what is wrong
-            wanted = {_name(self.stem, shard) for shard in self.missing()}
-            for file in self._sound(source, manifests.values(), hashes=True):
-                if file.name in wanted:
-                    _copy(source / file.name, self.directory / file.name)
-                    self.record(file)
-        if sources and (missing := self.missing()):
-            raise InputError(
-                f"{self.directory} has {self.count - len(missing)} of {self.count} files after the "
-                f"merge; missing: {self._listed(missing)}. Merge the directory that has them, or "
-                "build them with the same command without --merge."
-            )
-
-    def build(self, shards: Sequence[int], write: _WriteAll, seconds: float) -> None:
-        """Builds some files and records each when it is finished; see `StoppedBuildError`."""
+    def build(self, shards: Sequence[int], write: _WriteAll) -> None:
+        """Builds some files and records each when it is finished."""
         if not shards:
             return
         files = [(self.directory / _name(self.stem, s), self.rows(s)) for s in shards]
@@ -408,7 +337,7 @@ class _Files:
         with (
             explain_full_disk(self.directory),
             progress(done + missing, self.label, done=done) as advance,
-            contextlib.closing(write(files, _Clock(advance, seconds))) as written,
+            contextlib.closing(write(files, advance)) as written,
         ):
             for file in written:
                 self.record(file)
@@ -461,19 +390,6 @@ def _is_aside(name: str) -> bool:
     return fnmatch.fnmatch(name, LOCKS) or name.endswith(".json.new")
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copies a file, or links it where both are on one file system; on disk when this returns."""
-    unfinished = target.with_name(target.name + ".new")
-    unfinished.unlink(missing_ok=True)
-    with explain_full_disk(target):
-        try:
-            os.link(source, unfinished)
-        except OSError:
-            shutil.copyfile(source, unfinished)
-        sync(unfinished)
-        rename(unfinished, target)
-
-
 def _check_sizes(settings: Mapping[str, Any], chunk_rows: int | None) -> None:
     if not settings["passages"]["count"]:
         raise InputError("the corpus is empty; an index needs at least one passage")
@@ -510,7 +426,6 @@ def write_arrays(
     dtype: str,
     chunk_rows: int | None,
     advance: Advance,
-    resumed: Advance,
 ) -> Generator[File]:
     """Writes arrays [rows width] piece by piece; resumes where an earlier call stopped.
 
@@ -522,8 +437,8 @@ def write_arrays(
       make: computes the rows that are missing.
       width, dtype: of the arrays.
       chunk_rows: rows of a piece; None: as many as are there after 5 seconds.
-      advance: called with the number of rows that have reached the disk.
-      resumed: called with the number of rows that were there before.
+      advance: called with the number of rows that have reached the disk, first with those that were
+        there before.
     """
     kept = [0] * len(files)
     for place, (path, rows) in enumerate(files):
@@ -532,7 +447,7 @@ def write_arrays(
         if _partial(path).exists():
             kept[place] = _resume(path, (len(rows), width), dtype)
     if sum(kept):
-        resumed(sum(kept))
+        advance(sum(kept))
     missing = [rows[k:] for (_, rows), k in zip(files, kept, strict=True) if k < len(rows)]
     with contextlib.closing(_Pieces(make(missing), chunk_rows)) as pieces:
         for (path, rows), start in zip(files, kept, strict=True):

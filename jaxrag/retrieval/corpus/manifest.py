@@ -80,15 +80,6 @@ def part_manifests(directory: Path, kind: str) -> dict[str, Manifest]:
     return {path.name: read_manifest(directory, kind, name=path.name) for path in found}
 
 
-def kind_of(directory: Path) -> str:
-    """The kind that the directory's manifest names; InputError if it is damaged."""
-    path = directory / NAME
-    try:
-        return str(parse_json(path.read_bytes())["kind"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged ({error!r}); delete {directory} and rebuild") from None
-
-
 def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
     """The directory's manifest; InputError if it is missing, damaged or of another kind."""
     path = directory / name

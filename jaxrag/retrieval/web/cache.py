@@ -1,6 +1,6 @@
 """Stored web searches with their dates, so that a run can be repeated offline.
 
-The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` and `rescue` work on it. Since the
+The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` works on it. Since the
 web changes, searches belong to an edition, which begins at some time; a run uses one edition.
 """
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.core.durable_files import LockedError, exclusive_directory, shared_directory
-from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, StoppedBuildError
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import NAME, read_manifest, state_of
 from jaxrag.retrieval.dense.matrix import open_matrix, write_matrix
 from jaxrag.types import InputError
@@ -87,34 +86,22 @@ def test_a_part_that_died_goes_on(tmp_path, whole):
     assert contents(tmp_path) == whole
 
 
-def test_parts_are_merged_from_directories_and_caches(tmp_path, whole):
-    here = tmp_path / "cache" / "indexes" / "x"
-    other, third = tmp_path / "other" / "indexes" / "x", tmp_path / "third"
-    build(other, BuildPart(0, 3))
-    build(third, BuildPart(1, 3))
-    build(here, BuildPart(2, 3))
-    merged = BuildPart(merged=(tmp_path / "other",))
-    with pytest.raises(InputError, match=r"5 of 8 files after the merge; missing: vectors-00001"):
-        build(here, merged)
-    (third / "vectors-00004.npy").write_bytes((third / "vectors-00001.npy").read_bytes())
-    merged = BuildPart(merged=(tmp_path / "other", third))
-    with pytest.raises(InputError, match=r"7 of 8 files after the merge; missing: vectors-00004"):
-        build(here, merged)  # its bytes are another file's
-    build(third, BuildPart(1, 3))
-    assert build(here, merged) == 0
+def test_parts_that_were_copied_into_one_directory_are_joined(tmp_path, whole):
+    here, other = tmp_path / "here", tmp_path / "other"
+    build(here, BuildPart(0, 2))
+    build(other, BuildPart(1, 2))
+    (other / "vectors-00003.npy").write_bytes((other / "vectors-00001.npy").read_bytes())
+    shutil.copytree(other, here, dirs_exist_ok=True)
+    assert build(here) == 9  # one file had the bytes of another
     assert contents(here) == whole
-    shutil.rmtree(third)
-    open_matrix(here, FakePassages(COUNT), FakeEncoder(), verify=True)
 
 
-def test_only_the_same_index_is_merged(tmp_path):
-    write_matrix(FakePassages(COUNT), FakeEncoder(name="other"), tmp_path / "a", shard_rows=9)
+def test_a_part_of_another_index_is_refused(tmp_path):
+    write_matrix(FakePassages(COUNT), FakeEncoder(name="other"), tmp_path, shard_rows=9)
     with pytest.raises(InputError, match=r"made from something else:\n  encoder"):
-        build(tmp_path / "b", BuildPart(merged=(tmp_path / "a",)))
-    with pytest.raises(InputError, match="holds no index"):
-        build(tmp_path / "b", BuildPart(merged=(tmp_path / "missing",)))
+        build(tmp_path, BuildPart(0, 2))
     with pytest.raises(InputError, match=r"made from something else:\n  shard_rows"):
-        build(tmp_path / "a", BuildPart(0, 2), encoder=FakeEncoder(name="other"), rows=8)
+        build(tmp_path, BuildPart(0, 2), encoder=FakeEncoder(name="other"), rows=8)
 
 
 def test_locks_keep_builds_apart(tmp_path):
@@ -136,20 +123,6 @@ def test_locks_keep_builds_apart(tmp_path):
 def test_invalid_parts(number, count):
     with pytest.raises(InputError, match="numbered from 0"):
         BuildPart(number, count)
-
-
-def test_a_build_stops_after_some_seconds_and_keeps_what_is_built(tmp_path, whole, monkeypatch):
-    clock = iter(range(10**6))  # a second passes at each look
-    monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(builds, "_FIRST", 3)
-    monkeypatch.setattr(builds, "_SECONDS", 0.5)
-    encoder = FakeEncoder()
-    with pytest.raises(StoppedBuildError) as stopped:
-        build(tmp_path, BuildPart(seconds=40), encoder=encoder)
-    assert 0 < stopped.value.rate < 3 and 0 < encoder.encoded < COUNT
-    monkeypatch.undo()
-    assert build(tmp_path) == COUNT - encoder.encoded
-    assert contents(tmp_path) == whole
 
 
 # Processes of their own

@@ -1,3 +1,5 @@
+"""Stores with damaged bytes: an error, or the values that were stored."""
+
 import contextlib
 import random
 import sqlite3
@@ -6,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.store import main
-from jaxrag.core.rescue import rescue
 from jaxrag.core.store import Store, entry_key
 from jaxrag.types import InputError
 
@@ -77,58 +77,6 @@ def test_a_damaged_store_never_returns_wrong_values(
             assert str(path) in str(error)
             errors += 1
     assert errors > tries // 4
-
-
-@pytest.mark.parametrize(
-    ("damage", "least"), [(flip, 0.9), (flip_structure, 0.9), (noise, 0.7), (cut, 0.0)]
-)
-def test_rescue_keeps_intact_entries(
-    whole: bytes, tmp_path: Path, damage: Callable, least: float
-) -> None:
-    kept = []
-    for number in range(25):
-        path = damaged(whole, damage, number, tmp_path / "s.sqlite")
-        before = path.read_bytes()
-        try:
-            kept.append(rescue(path))
-        except InputError as error:  # the file header is damaged
-            assert str(path) in str(error) and path.read_bytes() == before
-            kept.append(0)
-            continue
-        assert (tmp_path / "s.sqlite.damaged").read_bytes() == before
-        store = Store(path)
-        found = store.get(list(VALUES))
-        assert len(found) == kept[-1] and found.items() <= VALUES.items()
-        assert store.verify() == (kept[-1], [])
-        store.close()
-    assert sum(kept) >= least * len(kept) * len(VALUES)
-
-
-def test_rescue_keeps_producers_and_reads_the_write_ahead_log(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    store = Store(path)
-    store.put("op", "id", {key: VALUES[key] for key in list(VALUES)[:5]})
-    assert Path(f"{path}-wal").stat().st_size > path.stat().st_size
-    assert rescue(path) == 5
-    ((operation, identity, entries, _),) = Store(path).producers()
-    assert (operation, identity, entries) == ("op", "id", 5)
-
-
-def test_store_rescue_command(whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path = tmp_path / "s.sqlite"
-    path.write_bytes(whole[: len(whole) - PAGE])
-    with pytest.raises(InputError, match=f"jaxrag store rescue {path}"):
-        Store(path).get(list(VALUES))
-    assert main(["store", "rescue", str(path)]) == 0
-    assert "entries kept" in capsys.readouterr().out
-    assert main(["store", "verify", str(path)]) == 0
-    with pytest.raises(InputError, match="earlier rescue"):
-        main(["store", "rescue", str(path)])
-    text = tmp_path / "notes.txt"
-    text.write_text("no database" * 100)
-    with pytest.raises(InputError, match="Nothing can be read"):
-        main(["store", "rescue", str(text)])
-    assert sorted(file.name for file in tmp_path.iterdir() if "notes" in file.name) == ["notes.txt"]
 
 
 def test_an_entry_of_another_type_is_damaged(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Settings of BM25."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from jaxrag.types import InputError
+
+_VARIANTS = ("lucene", "robertson", "atire")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bm25Settings:
+    """Settings of a BM25 index; the defaults are near those of Anserini.
+
+    Words are runs of two or more letters, digits and underscores, in lower case; in scripts without
+    blanks, characters and pairs of them (see `split_words`). A passage that shares no word with the
+    query is not found. The index has no vectors, so AIS cannot select from it.
+
+    Attributes:
+      variant: "lucene", idf log(1 + (n - f + 1/2) / (f + 1/2)), above 0 for every word;
+        "robertson", log((n - f + 1/2) / (f + 1/2)), 0 for words of more than half of the passages;
+        "atire", log(n / f) and k1 + 1 times the rest.
+      k1: saturation of a word's frequency; at 0, further occurrences add nothing.
+      b: penalty of long passages, 0 to 1.
+      title: whether a passage's title counts as part of its text.
+      stopwords: words left out: "english" (Lucene's 33), "english_plus" (180), another language of
+        bm25s, or "none".
+      stemmer: Snowball stemmer: "porter", "english", another language, or "none".
+    """
+
+    variant: Literal["lucene", "robertson", "atire"] = "lucene"
+    k1: float = 0.9
+    b: float = 0.4
+    title: bool = True
+    stopwords: str = "english"
+    stemmer: str = "porter"
+
+    def __post_init__(self) -> None:
+        if self.variant not in _VARIANTS:
+            raise InputError(f"variant is {self.variant!r}; allowed are {', '.join(_VARIANTS)}.")
+        if not (0 <= self.k1 < float("inf") and 0 <= self.b <= 1):
+            raise InputError(
+                f"k1 is {self.k1} and b is {self.b}: k1 must be a number from 0 up, b from 0 to 1."
+            )
