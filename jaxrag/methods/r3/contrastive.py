@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.losses import (
     Embedded,
     distillation,
@@ -28,14 +27,13 @@ from jaxrag.functional.losses import (
 from jaxrag.methods.r3.settings import RetrieverTraining, Update
 from jaxrag.models.bert.dpr import DprNetwork
 from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
-from jaxrag.models.bert.towers import Towers, tower
-from jaxrag.models.parameters import flatten
+from jaxrag.models.bert.towers import Side, Towers, tower
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import hashes
-from jaxrag.training.loop import Data, Evaluation, fit
-from jaxrag.training.optimisation import TrainState, TrainStep
+from jaxrag.training import step as training
+from jaxrag.training.checkpoints import values_name
+from jaxrag.training.loop import Data, Evaluation, Step, fit
+from jaxrag.training.step import TrainState, TrainStep, grad_cache, local_copy
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
@@ -116,6 +114,10 @@ Keep = Callable[[Towers, float], None]
 """(parameters, share of the training that is done) -> None; writes a checkpoint of its own."""
 
 
+Loss = Callable[[tuple[Array, Array], "ContrastiveBatch"], Float[Array, ""]]
+"""(vectors of questions [n v] and passages [n m v], batch) -> loss."""
+
+
 class Text(NamedTuple):
     """Right-padded token ids."""
 
@@ -128,16 +130,13 @@ class ContrastiveBatch(NamedTuple):
 
     Attributes:
       queries: n questions.
-      passages: m passages of the first question, the positive first, then of the second, ...
+      passages: m passages of each question, the positive first.
       targets: log P(y|q,d) of each passage of each question, for the objective "kl".
-      place: index of each question in the batch; it and ``step``, the step's index, seed dropout.
     """
 
     queries: Text
     passages: Text
     targets: Float[Any, "n m"]
-    place: Int[Any, " n"]
-    step: Int[Any, " n"]
 
 
 @functools.cache
@@ -156,25 +155,30 @@ def make_step(
       module: the network of both towers.
       settings: loss and optimiser.
       steps: length of the learning-rate schedule.
-      microbatch: questions that are embedded at a time, with their passages.
-      mesh: as of `grad_cache.data_mesh`.
+      microbatch: questions that are embedded at a time, with their passages, on all devices.
+      mesh: see `jaxrag.training.step.training_mesh`.
       seed: of dropout.
     """
-    return optimisation.make_step(
-        settings.optimiser(steps),
-        _embed(module.clone(dropout=settings.dropout), seed, mesh),
-        _loss(module, settings),
-        microbatch=microbatch,
-        mesh=mesh,
-        prepare=_per_question,
-    )
+    trained, loss = module.clone(dropout=settings.dropout), _loss(module, settings)
+    gradient = grad_cache(functools.partial(_vectors, trained), loss)
+    optimiser = settings.optimiser(steps)
+    return training.make_step(gradient, optimiser, microbatch=microbatch, mesh=mesh, seed=seed)
 
 
-def _per_question(batch: ContrastiveBatch, number: int) -> ContrastiveBatch:
-    """The batch of a step with passages as [n m ...]: the first axis of every array is n."""
-    n = len(batch.queries.ids)
-    passages = Text(*(array.reshape(n, -1, *array.shape[1:]) for array in batch.passages))
-    return optimisation.with_step(batch._replace(passages=passages), number)
+def _vectors(
+    module: Network, params: Towers, part: ContrastiveBatch, key: jax.Array
+) -> tuple[Float[Array, "n v"], Float[Array, "n m v"]]:
+    """Vectors of a microbatch's questions and passages, with dropout if the module has any."""
+
+    def vectors(side: Side, text: Text, key: jax.Array) -> Float[Array, "n v"]:
+        params_of_side = {"params": tower(params, side)}
+        segments, dropout = jnp.zeros_like(text.ids), {"dropout": key}
+        return module.apply(params_of_side, text.ids, segments, where=_where(text), rngs=dropout)
+
+    keys = jax.random.split(key)
+    passages = vectors("passage", _flat(part.passages), keys[1])
+    queries = vectors("query", part.queries, keys[0])
+    return queries, passages.reshape(*part.passages.lengths.shape, -1)
 
 
 def _flat(text: Text) -> Text:
@@ -186,31 +190,7 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: Network, seed: int, mesh: Mesh) -> grad_cache.Embed:
-    """Vectors of a microbatch, with dropout if the module has any."""
-
-    def vectors(params: Any, text: Text, key: jax.Array) -> Float[Array, "n v"]:
-        found: Any = module.apply(
-            {"params": params},
-            text.ids,
-            jnp.zeros_like(text.ids),
-            where=_where(text),
-            rngs={"dropout": key},
-        )
-        return found
-
-    def embed(params: Towers, microbatch: ContrastiveBatch) -> tuple[Array, Array]:
-        first = microbatch.step[0], microbatch.place[0]
-        keys = jax.random.split(optimisation.dropout_key(seed, *first, mesh))
-        flat = _flat(microbatch.passages)
-        passages = vectors(tower(params, "passage"), flat, keys[1])
-        queries = vectors(tower(params, "query"), microbatch.queries, keys[0])
-        return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
-
-    return embed
-
-
-def _loss(module: Network, settings: Update) -> grad_cache.Loss:
+def _loss(module: Network, settings: Update) -> Loss:
     if isinstance(module, DprNetwork):
         return _dense_loss(settings)
 
@@ -248,7 +228,7 @@ def _loss(module: Network, settings: Update) -> grad_cache.Loss:
     return contrastive if settings.objective == "contrastive" else imitation
 
 
-def _dense_loss(settings: Update) -> grad_cache.Loss:
+def _dense_loss(settings: Update) -> Loss:
     """Of DPR's vectors, which have no sparse and no token channel."""
     forms = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
     if settings.form not in forms:
@@ -300,15 +280,13 @@ def make_batch(
     """
     pad_id = encoder.module.config.pad_token_id
     texts = [encoder.passage_text(p) for p in passages.get([r for some in rows for r in some])]
-    if targets is None:
-        targets = np.zeros((len(questions), len(rows[0])))
+    shape = len(questions), len(rows[0])
     tokenizer = tokenizer or encoder.tokenizer
+    found = tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id)
     return ContrastiveBatch(
         tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
-        tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id),
-        np.asarray(targets, np.float32),
-        np.arange(len(questions), dtype=np.int32),
-        np.zeros(len(questions), np.int32),
+        Text(*(array.reshape(*shape, *array.shape[1:]) for array in found)),
+        np.zeros(shape, np.float32) if targets is None else np.asarray(targets, np.float32),
     )
 
 
@@ -316,75 +294,72 @@ def tokenize(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[buckets.Text], *, limit: int, pad_id: int
 ) -> Text:
     """Token ids of texts, truncated to ``limit`` and padded to the bucket of the longest."""
-    found = buckets.tokenize(tokenizer, texts, limit=limit)
-    lengths = np.array([len(tokens.ids) for tokens in found], np.int32)
-    ids = np.full((len(found), buckets.bucket_width(int(lengths.max()), limit=limit)), pad_id)
-    for row, tokens in enumerate(found):
-        ids[row, : len(tokens.ids)] = tokens.ids
-    return Text(ids.astype(np.int32), lengths)
+    rows = [tokens.ids for tokens in buckets.tokenize(tokenizer, texts, limit=limit)]
+    lengths = np.array([len(row) for row in rows], np.int32)
+    width = buckets.bucket_width(int(lengths.max()), limit=limit)
+    ids = np.full((len(rows), width), pad_id, np.int32)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+    return Text(ids, lengths)
 
 
 def train_towers(
     encoder: TowersEncoder,
     data: Data,
-    step: Callable[[TrainStep, Mesh], Callable[[TrainState, Any, int], tuple[TrainState, Any]]],
     settings: RetrieverTraining,
     directory: Path,
     *,
     questions: int,
     what: str,
+    step: Callable[[TrainStep], Step] = lambda made: made.update,
     evaluate: Evaluate | None,
     keep: Keep | None,
-    mesh: Mesh | None,
+    devices: Sequence[Any] | None,
 ) -> Towers:
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
 
     Args:
       encoder: encoder with the initial parameters.
       data: endless items.
-      step: (gradient step, mesh) -> step of the training, see `jaxrag.training.loop.fit`.
       settings: length, batches, loss and optimiser.
       directory: for checkpoints and metrics.
       questions: number of training questions, which ``settings.epochs`` refers to.
       what: label of the progress line.
+      step: makes the step of the training, see `jaxrag.training.loop.fit`, of the gradient's; by
+        default that one, whose items are batches.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
-      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
+      devices: see `jaxrag.training.step.training_mesh`.
 
     Raises:
       InputError: settings do not fit the devices or ``directory``, or the loss is NaN.
     """
-    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
-    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(questions)
     module: Any = encoder.module  # hashable, which the type checker cannot infer
-    update = make_step(
+    made = make_step(
         module,
         settings.update_over(questions),
         steps=steps,
         microbatch=settings.microbatch,
-        mesh=mesh,
+        mesh=settings.mesh(devices),
         seed=settings.seed,
     )
+    advance, marks = step(made), settings.kept_after(steps)
+
+    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
+        state, metrics = advance(state, item, at)
+        for share in (share for share, after in marks.items() if keep and at + 1 == after):
+            keep(local_copy(state.params, made.mesh), share)
+        return state, metrics
 
     def evaluated(state: TrainState, number: int) -> Evaluation:
         assert evaluate is not None
         # named by content: the store outlives this training, and step n of another differs
-        params = grad_cache.local_arrays(state.params, mesh)[0]
-        name = digest(canonical(hashes(flatten(params))))
-        return evaluate(encoder.with_params(params, name), number)
-
-    marks, made = settings.kept_after(steps), step(update, mesh)
-
-    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
-        state, metrics = made(state, item, at)
-        for share, after in marks.items():
-            if keep is not None and at + 1 == after:
-                keep(grad_cache.local_arrays(state.params, mesh)[0], share)
-        return state, metrics
+        params = local_copy(state.params, made.mesh)
+        return evaluate(encoder.with_params(params, values_name(params)), number)
 
     state = fit(
-        update.begin(encoder.params),
+        made.begin(encoder.params),
         data,
         step_and_keep,
         steps=steps,
@@ -394,4 +369,4 @@ def train_towers(
         evaluate=evaluated if evaluate else None,
         evaluate_every=settings.steps_between_evaluations(steps),
     )
-    return grad_cache.local_arrays(state.params, mesh)[0]
+    return local_copy(state.params, made.mesh)

@@ -16,17 +16,15 @@ from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
-from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
-from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import hashes
 from jaxrag.types import InputError, Question, Ranking
 from tests.models.bert.small_bert import WORDS
 from tests.training import train_small
+from tests.training.contents import digest_of
 
 PROMPTS = """
 [context]
@@ -237,11 +235,11 @@ def train(
         directory / "run",
         evaluate=evaluate,
         keep=keep_with,
-        mesh=grad_cache.data_mesh(jax.devices()[:1]),
+        devices=jax.devices()[:1],
     )
     lines = (directory / "run" / "metrics.jsonl").read_text().splitlines()
     figures = [json.loads(line) for line in lines]
-    return json.dumps(hashes(flatten(params)), sort_keys=True), figures
+    return digest_of(params), figures
 
 
 def timeless(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -326,9 +324,7 @@ def test_scored_passages_exclude_the_pools(made: Path, passages: Passages, tmp_p
 def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path) -> None:
     def drawn(seed: int) -> list[list[int]]:
         maker = maker_of(made, passages, tmp_path / str(seed), seed=seed)
-        batches = [
-            maker.make(lambda: maker.encoder, range(4), step, online=False)[0] for step in range(6)
-        ]
+        batches = [maker.make(None, range(4), step)[0] for step in range(6)]
         return [np.asarray(batch.passages.ids).ravel().tolist() for batch in batches]
 
     for seed in (0, 1):
@@ -369,10 +365,10 @@ def test_retrievers_are_kept_on_the_way(made: Path, passages: Passages, tmp_path
     seen: dict[int, str] = {}
 
     def keep(params: Any, share: float) -> None:
-        kept[share] = json.dumps(hashes(flatten(params)), sort_keys=True)
+        kept[share] = digest_of(params)
 
     def evaluate(encoder: SidrEncoder, step: int) -> dict[str, Any]:
-        seen[step] = json.dumps(hashes(flatten(encoder.params)), sort_keys=True)
+        seen[step] = digest_of(encoder.params)
         return {"right": np.array([1.0])}
 
     _, figures = train(
