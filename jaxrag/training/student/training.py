@@ -207,7 +207,8 @@ def train(
     evaluate: Callable[[dict[str, Any], int], Evaluation] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> None:
-    """Trains a student; resumes an earlier call in ``directory``, with the same bits.
+    """Trains a student; resumes an earlier call in ``directory``, with the same
+    bytes on the same devices.
 
     Args:
       pairs: training data.
