@@ -132,7 +132,7 @@ def fit(
                 if due or saving:
                     metrics = _finite(metrics, number, checkpoints.newest)  # no NaN is saved
                 if evaluating and due:
-                    metrics |= _means_and_values(evaluating(state, number))
+                    metrics = {**metrics, **_means_and_values(evaluating(state, number))}
                 before = number, {**metrics, "seconds": round(time.monotonic() - began, 3)}
                 if due or saving:
                     finish(*before)

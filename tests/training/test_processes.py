@@ -88,8 +88,8 @@ def result(found: dict[str, Any]) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ranker", "student", "ppo", "sidr", "r3"])
 def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
-    """PPO updates on one device of each process. Others' sums are rounded otherwise on more devices:
-    of the first step, loss and norm of the gradient are compared.
+    """PPO updates on one device of each process. The sums of others are rounded otherwise on more
+    devices: of the first step, loss and norm of the gradient are compared.
     """
     one = finished(job(name, tmp_path / "one"))
     first, second = map(finished, two_processes(name, tmp_path / "two"))

@@ -10,6 +10,8 @@ import numpy as np
 import optax
 import pytest
 
+from jaxrag.models.sharding import local_mesh
+from jaxrag.retrieval import buckets
 from jaxrag.training import step as training
 from jaxrag.types import InputError
 
@@ -184,6 +186,7 @@ def test_parameters_on_every_device_are_not_copied(fsdp: int) -> None:
         for tree in (params, found)
     ]
     assert (pointers[0] == pointers[1]) == (fsdp == 1)
+    assert buckets.replicate(found, local_mesh()) is found  # nor by an encoder that they go to
     first = training.first_copy(params, step.mesh)
     assert first["w"].devices() == {jax.local_devices()[0]}
 

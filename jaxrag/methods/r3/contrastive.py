@@ -171,9 +171,11 @@ def _vectors(
     """Vectors of a microbatch's questions and passages, with dropout if the module has any."""
 
     def vectors(side: Side, text: Text, key: jax.Array) -> Float[Array, "n v"]:
-        params_of_side = {"params": tower(params, side)}
-        segments, dropout = jnp.zeros_like(text.ids), {"dropout": key}
-        return module.apply(params_of_side, text.ids, segments, where=_where(text), rngs=dropout)
+        segments, variables = jnp.zeros_like(text.ids), {"params": tower(params, side)}
+        applied: Any = module.apply(
+            variables, text.ids, segments, where=_where(text), rngs={"dropout": key}
+        )
+        return applied
 
     keys = jax.random.split(key)
     passages = vectors("passage", _flat(part.passages), keys[1])
@@ -190,74 +192,44 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
+_DENSE_FORMS = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
+"""Contrastive losses of DPR's vectors, which have no sparse and no token channel."""
+
+
 def _loss(module: Network, settings: Update) -> Loss:
-    if isinstance(module, DprNetwork):
-        return _dense_loss(settings)
-
-    def tokens(text: Text) -> Float[Array, "n v"]:
-        return bag_of_tokens(
-            text.ids,
-            where=_where(text),
-            vocabulary=module.config.vocab_size,
-            first=module.first,
-        )
-
-    def sparsified(dense: Float[Array, "n v"], text: Text) -> Float[Array, "n v"]:
-        return keep_top(dense, settings.top, tokens=tokens(text)) if settings.top else dense
-
-    def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
-        return Embedded(dense, sparsified(dense, text), tokens(text))
-
-    def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        every = Text(*map(_positives_first, batch.passages))
-        loss = sidr_loss(
-            embedded(queries, batch.queries),
-            embedded(_positives_first(passages), every),
-            form=settings.form,
-        )
-        return loss / len(queries) if settings.mean and not released else loss
-
-    def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        q = sparsified(queries, batch.queries)
-        d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
-        return _imitation(q, d.reshape(passages.shape), batch, settings)
-
-    released = settings.form == "released"
-    return contrastive if settings.objective == "contrastive" else imitation
-
-
-def _dense_loss(settings: Update) -> Loss:
-    """Of DPR's vectors, which have no sparse and no token channel."""
-    forms = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
-    if settings.form not in forms:
+    """The loss of `Update` over the vectors of a batch."""
+    sidr = module if isinstance(module, SidrNetwork) else None
+    if sidr is None and settings.form not in _DENSE_FORMS:
         raise InputError(f"form is {settings.form!r}; for DPR it is 'dpr' or 'paper'.")
 
+    def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
+        if sidr is None:
+            return Embedded(dense, dense, dense)
+        size, first = sidr.config.vocab_size, sidr.first
+        tokens = bag_of_tokens(text.ids, where=_where(text), vocabulary=size, first=first)
+        sparse = keep_top(dense, settings.top, tokens=tokens) if settings.top else dense
+        return Embedded(dense, sparse, tokens)
+
     def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        loss = forms[settings.form](queries, _positives_first(passages)).sum()
-        return loss / len(queries) if settings.mean else loss
+        queries, passages = vectors[0] * root, _positives_first(vectors[1] * root)
+        if sidr is None:
+            loss = _DENSE_FORMS[settings.form](queries, passages).sum()
+        else:
+            texts = Text(*map(_positives_first, batch.passages))
+            both = embedded(queries, batch.queries), embedded(passages, texts)
+            loss = sidr_loss(*both, form=settings.form)
+        summed = settings.form != "released"  # which is a mean
+        return loss / len(queries) if settings.mean and summed else loss
 
     def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        return _imitation(*_softened(vectors, settings), batch, settings)
+        q = embedded(vectors[0] * root, batch.queries).sparse
+        d = (vectors[1] * root).reshape(-1, q.shape[1])
+        d = embedded(d, _flat(batch.passages)).sparse.reshape(vectors[1].shape)
+        scores = jnp.einsum("nv,nmv->nm", q, d, precision=jax.lax.Precision.HIGHEST)
+        return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
+    root = settings.temperature**-0.5
     return contrastive if settings.objective == "contrastive" else imitation
-
-
-def _softened(vectors: tuple[Array, Array], settings: Update) -> tuple[Array, Array]:
-    queries, passages = vectors
-    return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
-
-
-def _imitation(
-    queries: Float[Array, "n v"],
-    passages: Float[Array, "n m v"],
-    batch: ContrastiveBatch,
-    settings: Update,
-) -> jax.Array:
-    scores = jnp.einsum("nv,nmv->nm", queries, passages, precision=jax.lax.Precision.HIGHEST)
-    return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
 
 def _positives_first(array: Array) -> Array:
@@ -348,8 +320,9 @@ def train_towers(
 
     def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
         state, metrics = advance(state, item, at)
-        for share in (share for share, after in marks.items() if keep and at + 1 == after):
-            keep(local_copy(state.params, made.mesh), share)
+        for share, after in marks.items():
+            if keep is not None and at + 1 == after:
+                keep(local_copy(state.params, made.mesh), share)
         return state, metrics
 
     def evaluated(state: TrainState, number: int) -> Evaluation:

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,33 @@ def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path
     first = drawn(0)
     assert first == drawn(0) != drawn(1)
     assert len({str(batch) for batch in first}) > 1  # nor is one step another's
+
+
+def test_the_next_part_is_searched_for_while_the_model_scores_one(
+    made: Path, passages: Passages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[int] = []
+    second = threading.Event()
+
+    class Searches:
+        def at(self, encoder: Any, step: int) -> Any:
+            return self.search
+
+        def search(self, texts: Any) -> Any:
+            parts.append(len(texts))
+            if len(parts) == 2:
+                second.set()
+            return [Ranking((1, 2), (1.0, 0.5)) for _ in texts], {}
+
+    def score(pairs: Any) -> Any:
+        assert second.wait(60)  # before the first part's scores are there
+        return [[] for _ in pairs]
+
+    maker = maker_of(made, passages, tmp_path, parts=2)
+    maker.searcher = Searches()
+    monkeypatch.setattr(maker, "_score", score)
+    rows, *_ = maker._explore(maker.encoder, range(4), 0)
+    assert parts == [2, 2] and rows == [[1, 2]] * 4
 
 
 @pytest.mark.parametrize("online", [False, True])
