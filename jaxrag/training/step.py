@@ -26,7 +26,6 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.progress import tell
-from jaxrag.models.sharding import put
 from jaxrag.types import InputError
 
 _AXES = ("data", "fsdp")
@@ -142,7 +141,11 @@ def microbatches(batch: Tree, rows: int, mesh: Mesh) -> Tree:
     The NumPy arrays are equal in all processes, of which each puts its own rows.
     """
     over = NamedSharding(mesh, P(None, _AXES))
-    return jax.tree.map(lambda a: put(a.reshape(-1, rows, *a.shape[1:]), over), batch)
+    return jax.tree.map(lambda a: _put(a.reshape(-1, rows, *a.shape[1:]), over), batch)
+
+
+def _put(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def local_copy(tree: Tree, mesh: Mesh) -> Tree:
@@ -272,7 +275,7 @@ def make_step(
             return TrainState(jax.tree.map(jnp.copy, params), optimiser.init(params))
 
         placed = shardings(jax.eval_shape(copied, params), mesh)
-        params = jax.tree.map(lambda a, place: put(np.asarray(a), place), params, placed.params)
+        params = jax.tree.map(lambda a, place: _put(np.asarray(a), place), params, placed.params)
         return jax.jit(copied, out_shardings=placed)(params)
 
     def update(state: TrainState, batch: Tree, number: int) -> tuple[TrainState, dict[str, Any]]:

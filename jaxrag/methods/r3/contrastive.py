@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +30,13 @@ from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
 from jaxrag.models.bert.towers import Side, Towers, tower
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.dpr import DprEncoder
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import step as training
 from jaxrag.training.checkpoints import values_name
 from jaxrag.training.loop import Data, Evaluation, Step, fit
 from jaxrag.training.step import TrainState, TrainStep, grad_cache, local_copy
-from jaxrag.types import InputError, Passage, Ranking
+from jaxrag.types import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -43,67 +45,8 @@ Network = SidrNetwork | DprNetwork
 """A network that gives one vector of a text."""
 
 
-class TowersEncoder(Protocol):
-    """Embeds questions and passages with parameters that change: SiDR's or DPR's encoder."""
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines the vectors."""
-        ...
-
-    @property
-    def module(self) -> Any:
-        """The network of both towers, a `Network`."""
-        ...
-
-    @property
-    def params(self) -> Towers:
-        """Its parameters."""
-        ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Of questions and passages."""
-        ...
-
-    @property
-    def query_length(self) -> int:
-        """Tokens that a question is cut to."""
-        ...
-
-    @property
-    def passage_length(self) -> int:
-        """Tokens that a passage is cut to."""
-        ...
-
-    def with_params(self, params: Towers, name: str) -> Self:
-        """The encoder with other parameters, identified by ``name``."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of questions."""
-        ...
-
-    def passage_text(self, passage: Passage) -> buckets.Text:
-        """The text of a passage that is embedded."""
-        ...
-
-    def index(self, passages: Passages, directory: Path) -> VectorIndex:
-        """The vectors of a corpus in ``directory``, computed on first use."""
-        ...
-
-    def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
-        """Writes parameters as a checkpoint, with the tokenizer of ``begun_with``."""
-        ...
-
-
-class VectorIndex(Protocol):
-    """Vectors of a corpus."""
-
-    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        """The ``k`` best passages for each query."""
-        ...
-
+TowersEncoder = SidrEncoder | DprEncoder
+"""Embeds questions and passages with parameters that change."""
 
 Evaluate = Callable[[Any, int], Evaluation]
 """(`TowersEncoder` with the parameters of that step, step) -> metrics of each question, such as
