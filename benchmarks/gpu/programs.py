@@ -88,22 +88,11 @@ def texts(on: Card) -> Iterable[Timed]:
 def trainings(on: Card) -> Iterable[Timed]:
     """Steps of R3, of ARS-RAG's ranker, its bandit, and of ERRR's T5-large."""
     r3 = training.towers("R3, batch 128, 1 + 1 passages", on, Update(), passages=2, microbatch=8)
-    rules: dict[str, Value] = {
-        "queries.lengths": 32, "passages.lengths": 256, ".place": _numbered, ".step": 0,
-    }  # fmt: skip
-    for name, program in r3.programs().items():
-        yield Timed(program, rules, compared=name in ("forward", "backward", "loss"))
-    pairs: dict[str, Value] = {
-        ".segments": (0, 2), ".lengths": 64, ".slot": _numbered, ".step": 0, ".labels": (0, 2),
-    }  # fmt: skip
-    for name, program in ars.ranking(on).programs().items():
-        yield Timed(program, pairs, compared=name in ("forward", "backward", "loss"))
+    yield Timed(r3.program(), {"queries.lengths": 32, "passages.lengths": 256})
+    pairs: dict[str, Value] = {".segments": (0, 2), ".lengths": 64, ".labels": (0, 2)}
+    yield Timed(ars.ranking(on).program(), pairs)
     yield Timed(ars.neural_ucb(on, BanditTraining().batch))
-    student: dict[str, Value] = {
-        ".source_length": 512, ".target_length": 128, ".place": _numbered, ".step": 0,
-    }  # fmt: skip
-    for program in t5.distillation(on).programs().values():
-        yield Timed(program, student)
+    yield Timed(t5.distillation(on).program(), {".source_length": 512, ".target_length": 128})
 
 
 def searches(on: Card) -> Iterable[Timed]:
@@ -113,10 +102,6 @@ def searches(on: Card) -> Iterable[Timed]:
     yield Timed(search.exact(on, search.PASSAGES, 768, 512), {"offset": 0})
     yield from (Timed(program, _TILES) for program in search.token_sets(on, 64))
     yield Timed(dataclasses.replace(selection.programs()[0], on=on), compared=True)
-
-
-def _numbered(shape: tuple[int, ...]) -> np.ndarray:
-    return np.arange(shape[0])
 
 
 def _starts(shape: tuple[int, ...]) -> np.ndarray:

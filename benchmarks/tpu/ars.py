@@ -28,7 +28,7 @@ from jaxrag.methods.ars.ranker.data import RankerBatch
 from jaxrag.methods.ars.ranker.training import RankerTraining, make_step
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork
 from jaxrag.retrieval.rerank import score_tokens
-from jaxrag.training.optimisation import TrainStep
+from jaxrag.training.step import TrainStep
 
 _WIDTH = 64  # padded width of a question and a rewrite
 _TOKENS = 16384  # of a chip's batch, see `jaxrag.retrieval.buckets.Batching`
@@ -56,16 +56,13 @@ def scoring(on: Slice) -> Program:
 
 
 def _ranker_batch(rows: int, array: Shaped) -> RankerBatch:
-    ids, each = array((rows, 2, _WIDTH), jnp.int32), array((rows,), jnp.int32)
-    pair = (rows, 2)
+    ids, pair = array((rows, 2, _WIDTH), jnp.int32), (rows, 2)
     return RankerBatch(
         ids,
         ids,
         array(pair, jnp.int32),
         array(pair, jnp.float32),
         array(pair, jnp.bool_),
-        each,
-        each,
     )
 
 
@@ -88,7 +85,7 @@ def ranking(on: Slice) -> Training:
         settings.batch,
         settings.microbatch,
         bert_weights(config),
-        2 * 4,
+        0,
         bert_flops(config, 2, _WIDTH),
         settings.optimiser(steps),
     )
@@ -134,6 +131,6 @@ def programs() -> list[Program]:
     one = Slice("v5e:2x4")
     return [
         scoring(one),
-        *ranking(one).programs().values(),
+        ranking(one).program(),
         *(neural_ucb(one, batch) for batch in (BanditTraining().batch, 1)),
     ]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from jaxrag.models.precision import linear, scaled_linear
 
 _NORMAL = nn.initializers.normal(0.02)
+_FEW = 1024  # rows of a table whose derivative is a matrix product
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -133,6 +134,30 @@ class LayerNorm(nn.Module):
         return (centred * scale * weight + bias).astype(x.dtype)
 
 
+@jax.custom_vjp
+def _few_rows(table: Float[Array, "r d"], ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
+    """Rows of a small table, such as that of positions.
+
+    The derivative by the table is a product with one-hot rows. JAX's own adds the rows one after
+    the other, and many of them to the same row.
+    """
+    return table[ids]
+
+
+def _few_rows_forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
+    return table[ids], (table, ids)
+
+
+def _few_rows_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
+    table, ids = saved
+    chosen = jax.nn.one_hot(ids, len(table), dtype=cotangent.dtype)
+    precision = jax.lax.Precision.HIGHEST
+    return jnp.einsum("...r,...d->rd", chosen, cotangent, precision=precision), None
+
+
+_few_rows.defvjp(_few_rows_forward, _few_rows_backward)
+
+
 class Embedding(nn.Module):
     """A table of vectors, which also serves as the output layer of tied models.
 
@@ -148,8 +173,9 @@ class Embedding(nn.Module):
         self.scale = self.get_variable("params", "scale")
 
     def __call__(self, ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
-        rows = self.weight[ids]
-        return rows if self.scale is None else rows * self.scale[ids, None]
+        if self.scale is not None:
+            return self.weight[ids] * self.scale[ids, None]
+        return _few_rows(self.weight, ids) if self.rows <= _FEW else self.weight[ids]
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Inner products with all rows, in float32."""

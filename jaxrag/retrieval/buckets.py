@@ -257,17 +257,25 @@ def _batch(
 
 
 def replicate(params: Any, mesh: Mesh | None) -> Any:
-    """Parameters replicated over a mesh; unchanged without one.
+    """Parameters replicated over a mesh; unchanged without one, or where they are on all of it.
 
     CPU devices of one process share one copy in its memory.
     """
     if mesh is None:
         return params
     sharding = NamedSharding(automatic_mesh(mesh), P())
+    if all(_is_placed(array, sharding) for array in jax.tree.leaves(params)):
+        return params
     if mesh.devices.flat[0].platform == "cpu":
         # a NumPy view of a JAX array is aligned, so that the devices need no copies of it
         params = jax.tree.map(lambda array: np.asarray(jnp.asarray(array)), params)
     return jax.device_put(params, sharding, may_alias=True)
+
+
+def _is_placed(array: Any, sharding: NamedSharding) -> bool:
+    """Whether an array is on the devices of a sharding, cut alike."""
+    placed = isinstance(array, jax.Array)
+    return placed and array.sharding.is_equivalent_to(sharding, array.ndim)
 
 
 def joined(blocks: Iterable[np.ndarray], features: int) -> Float[np.ndarray, "n d"]:

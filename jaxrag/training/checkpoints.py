@@ -1,14 +1,13 @@
-"""Checkpoints of a training run; a run resumed from one ends in the same bits.
+"""Checkpoints of a training run; a run resumed from one ends in the same bytes.
 
-A checkpoint holds the whole state as ``{path: array}``, the position in the data, and a hash of
-each array, so that a damaged file is detected. Orbax writes it under another name and renames it
+A checkpoint holds the whole state as ``{path: array}``, the position in the data, and a checksum
+of each array, so that a damaged file is detected. Orbax writes it under another name and renames it
 when it is complete, so a run that is killed while it saves keeps the previous one.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -16,8 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax import lax
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.parameters import flatten, unflatten
@@ -89,7 +90,7 @@ class Checkpoints:
           InputError: it cannot be written, such as on a full disk; earlier checkpoints are kept.
         """
         arrays = flatten(state)
-        record: dict[str, Any] = {"data": data, "hashes": hashes(arrays)}
+        record: dict[str, Any] = {"data": data, "arrays": described(arrays)}
         record["seal"] = _seal(record)
         try:
             self._manager.save(
@@ -126,7 +127,12 @@ class Checkpoints:
         record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
         if not _is_sealed(record):
             raise _damaged(where, "the hash of its record differs")
-        self._compare(where, wanted, record["hashes"])
+        if "arrays" not in record:
+            raise InputError(
+                f"{where} was written by an earlier version of jaxrag, whose trainings cannot be "
+                "gone on with: use another directory."
+            )
+        self._compare(where, wanted, record["arrays"])
         abstract = {
             name: np.zeros(x.shape, x.dtype)
             if _is_of_one_process(x)
@@ -138,8 +144,8 @@ class Checkpoints:
             name: jax.device_put(x, wanted[name].sharding) if isinstance(x, np.ndarray) else x
             for name, x in read.items()
         }
-        if damaged := sorted(n for n, h in hashes(found).items() if h != record["hashes"][n]):
-            raise _damaged(where, f"the hash of {damaged[0]} differs")
+        if damaged := sorted(n for n, d in described(found).items() if d != record["arrays"][n]):
+            raise _damaged(where, f"the checksum of {damaged[0]} differs")
         _log.info("resuming from step %d (%s)", step, where)
         return Saved(step, unflatten(found, template), record["data"])
 
@@ -209,19 +215,33 @@ def _damaged(where: Path, what: str) -> InputError:
     )
 
 
-def hashes(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Shape, dtype and SHA-256 of each array's values.
+def described(arrays: Mapping[str, jax.Array]) -> dict[str, dict[str, Any]]:
+    """Shape, dtype and checksum of each array; of several processes, all call it."""
+    sums = jax.device_get(checksums(dict(arrays)))
+    return {
+        name: {"shape": [*array.shape], "dtype": str(array.dtype), "checksum": int(sums[name])}
+        for name, array in arrays.items()
+    }
 
-    The hash is None for an array that is sharded over several processes.
+
+def values_name(tree: Any) -> str:
+    """A name of a tree's values, by which stored results of other parameters are told apart."""
+    return digest(canonical(described(flatten(tree))))
+
+
+@jax.jit
+def checksums(tree: Any) -> Any:
+    """The sum over an array's entries of bits * (2 * index + 1), modulo 2^32, uint32.
+
+    It changes with every bit, and with the order of entries. Devices compute it where the array
+    is, in any order: integers do not round.
     """
-    found = {}
-    for name, array in arrays.items():
-        whole = array.is_fully_addressable or array.is_fully_replicated
-        values = np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
-        digest = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
-        found[name] = {
-            "shape": list(array.shape),
-            "dtype": str(array.dtype),
-            "sha256": digest if whole else None,
-        }
-    return found
+
+    def checksum(array: jax.Array) -> jax.Array:
+        bits = array.view(f"uint{8 * array.dtype.itemsize}").astype(jnp.uint32)
+        index = jnp.uint32(0)
+        for axis, size in enumerate(array.shape):
+            index = index * jnp.uint32(size) + lax.broadcasted_iota(jnp.uint32, array.shape, axis)
+        return jnp.sum(bits * (2 * index + 1), dtype=jnp.uint32)
+
+    return jax.tree.map(checksum, tree)

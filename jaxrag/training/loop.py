@@ -1,8 +1,9 @@
 """The training loop: steps, metrics in a file, checkpoints, and resuming after an interruption.
 
 The loop is independent of the model. A step is a function of the state, the next item of the
-data and the step's number. If equal arguments give equal bits, a run that was killed and started
-again ends in the same bits as one that never stopped.
+data and the step's number. It is dispatched and not awaited: while the devices compute, the figures
+of the step before are read and the next item is made. If equal arguments give equal bytes, a run
+that was killed and started again ends in the same bytes as one that never stopped.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ History = Mapping[int, Mapping[str, float | None]]
 """The mean of each evaluated metric, by step; None where it is undefined for every question."""
 
 
+Step = Callable[[Any, Any, int], tuple[Any, Mapping[str, Any]]]
+"""(state, item, number of the step from 0) -> (state, metrics such as {"loss"}); dispatches its
+computation, and may donate the given state."""
+
+
 class Data(Protocol):
     """An endless source of items, such as Grain's iterators."""
 
@@ -56,7 +62,7 @@ class Data(Protocol):
 def fit(
     state: S,
     data: Data,
-    step: Callable[[S, Any, int], tuple[S, Mapping[str, Any]]],
+    step: Step,
     *,
     steps: int,
     directory: Path,
@@ -71,8 +77,7 @@ def fit(
     Args:
       state: the initial state.
       data: endless.
-      step: (state, item, number of the step from 0) -> (state, metrics such as {"loss"}); may
-        donate the given state.
+      step: see `Step`.
       steps: total number of steps.
       directory: where the run keeps its checkpoints, and metrics.jsonl with a line for each step.
       what: label of the progress line.
@@ -110,19 +115,32 @@ def fit(
         if start < steps and not stop:
             tell(f"{what}: {steps - start:,} steps to make; the first is compiled before it runs")
         with progress(steps, what, done=start) as advance:
-            for number in range(start, start if stop else steps):
-                began = time.monotonic()
-                state, metrics = step(state, next(data), number)
-                metrics = _finite(metrics, number + 1, checkpoints.newest)
-                done = number + 1
-                if evaluating and (done % evaluate_every == 0 or done == steps):
-                    metrics |= _means_and_values(evaluating(state, done))
-                log.write(done, {**metrics, "seconds": round(time.monotonic() - began, 3)})
+
+            def finish(number: int, metrics: Mapping[str, Any]) -> None:
+                metrics = _finite(metrics, number, checkpoints.newest)
+                log.write(number, metrics)
                 advance(1, f"loss {metrics['loss']:.4g}")
+
+            before: tuple[int, Mapping[str, Any]] | None = None
+            for number in range(start + 1, start if stop else steps + 1):
+                began = time.monotonic()
+                state, metrics = step(state, next(data), number - 1)  # dispatched, not awaited
+                if before is not None:
+                    finish(*before)  # waits for the step before, while this one computes
+                due = evaluating and (number % evaluate_every == 0 or number == steps)
+                saving = number % save_every == 0 or number == steps
+                if due or saving:
+                    metrics = _finite(metrics, number, checkpoints.newest)  # no NaN is saved
+                if evaluating and due:
+                    metrics = {**metrics, **_means_and_values(evaluating(state, number))}
+                before = number, {**metrics, "seconds": round(time.monotonic() - began, 3)}
+                if due or saving:
+                    finish(*before)
+                    before = None
                 # before the checkpoint: after an interruption in between, this call is repeated
-                stop = should_stop and log.is_evaluated and should_stop(state, log.history)
-                if done % save_every == 0 or done == steps or stop:
-                    checkpoints.save(done, state, data.get_state())
+                stop = due and should_stop is not None and should_stop(state, log.history)
+                if saving or stop:
+                    checkpoints.save(number, state, data.get_state())
                 if stop:
                     break
     return state

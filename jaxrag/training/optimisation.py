@@ -1,22 +1,12 @@
-"""Shared parts of all training: learning rate, optimiser, training step, checks of settings.
-
-One device and eight give the same bits (see `jaxrag.training.grad_cache`).
-"""
+"""Learning rates and optimisers of all trainings, and checks of their settings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import jax
-import numpy as np
 import optax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
-from jaxrag.training import grad_cache
 from jaxrag.types import InputError
 
 Decay = Literal["linear", "cosine", "constant"]
@@ -93,103 +83,3 @@ def check_optimiser(settings: Any, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(settings, name) < math.inf:
             raise InputError(f"{name} is {getattr(settings, name)}; it must be 0 or more.")
-
-
-class TrainState(NamedTuple):
-    """State of a training: parameters and the optimiser's state."""
-
-    params: Any
-    optimiser: Any
-
-
-class TrainStep(NamedTuple):
-    """The functions of one training step.
-
-    Attributes:
-      begin: parameters -> initial state, replicated over all devices.
-      update: (state, batch of NumPy arrays, number of the step) -> (state, metrics); donates the
-        given state.
-      programs: compiled functions that ``update`` calls for the gradients.
-      apply: the last of them, (state, gradients) -> (state, norm of the gradient), on one device;
-        donates the given state.
-    """
-
-    begin: Callable[[Any], TrainState]
-    update: Callable[[TrainState, Any, int], tuple[TrainState, dict[str, Any]]]
-    programs: grad_cache.Programs
-    apply: Callable[[TrainState, Any], tuple[TrainState, jax.Array]]
-
-
-def make_step(
-    optimiser: optax.GradientTransformation,
-    embed: grad_cache.Embed,
-    loss: grad_cache.Loss,
-    *,
-    microbatch: int,
-    mesh: Mesh,
-    prepare: Callable[[Any, int], Any],
-    metrics: Callable[[Any], Mapping[str, Any]] = lambda batch: {},
-) -> TrainStep:
-    """A step whose metrics are "loss", "norm" (of the gradient) and those of the batch.
-
-    Args:
-      optimiser: optax transformation, including the learning rate.
-      embed: see `grad_cache.Embed`.
-      loss: see `grad_cache.Loss`.
-      microbatch: rows that pass through the network at a time.
-      mesh: see `grad_cache.data_mesh`.
-      prepare: (batch, number of the step) -> the batch for ``embed`` and ``loss``; the first axis
-        of every array is the batch's rows. See `with_step`.
-      metrics: further metrics, from the prepared batch.
-    """
-    programs = grad_cache.make_programs(embed, loss, mesh)
-    gradient = grad_cache.make_gradient(programs, mesh)
-
-    @partial(jax.jit, donate_argnums=0)
-    def apply(state: TrainState, gradients: Any) -> tuple[TrainState, jax.Array]:
-        updates, inner = optimiser.update(gradients, state.optimiser, state.params)
-        params: Any = optax.apply_updates(state.params, updates)
-        return TrainState(params, inner), optax.tree.norm(gradients)
-
-    def begin(params: Any) -> TrainState:
-        return grad_cache.replicate(TrainState(params, optimiser.init(params)), mesh)
-
-    def update(state: TrainState, batch: Any, number: int) -> tuple[TrainState, dict[str, Any]]:
-        batch = prepare(batch, number)
-        rows = len(jax.tree.leaves(batch)[0])
-        grad_cache.check_batch(rows, microbatch, mesh)
-        local = grad_cache.local_arrays(state, mesh)
-        parts = grad_cache.shard_microbatches(batch, microbatch, mesh)
-        found = gradient([one.params for one in local], parts, rows)
-        applied = grad_cache.on_each_device(apply, local, found.gradients)
-        state = grad_cache.global_arrays([one for one, _ in applied], mesh, P())
-        return state, {"loss": found.loss[0], "norm": applied[0][1], **metrics(batch)}
-
-    return TrainStep(begin, update, programs, apply)
-
-
-def with_step(batch: Any, number: int) -> Any:
-    """The batch with the number of the step in its field ``step``, which seeds dropout."""
-    return batch._replace(step=np.full_like(batch.step, number))
-
-
-def mask_generator(mesh: Mesh) -> str | None:
-    """The implementation of `jax.random` that draws dropout's masks; None is JAX's default.
-
-    On TPUs it is the chip's own, "rbg". The default, threefry, computes on a TPU's vector units,
-    and its operations, repeated for each of a network's masks, make compiling slow.
-    """
-    return "rbg" if mesh.devices.flat[0].platform == "tpu" else None
-
-
-def dropout_key(seed: int, step: jax.Array, place: jax.Array, mesh: Mesh) -> jax.Array:
-    """The key of a microbatch's dropout, for `mask_generator`: TPUs draw other masks than CPUs.
-
-    Args:
-      seed: of the training.
-      step: its step's number.
-      place: of the microbatch's first row in the batch.
-      mesh: of the training's devices.
-    """
-    key = jax.random.key(seed, impl=mask_generator(mesh))
-    return jax.random.fold_in(jax.random.fold_in(key, step), place)

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 
-from jaxrag.training import grad_cache
 from jaxrag.training.loop import METRICS, lines_until
 from jaxrag.types import InputError
 from tests.faults.world import LIMITS, cases, without_room
 from tests.faults.worlds import WORLDS
+from tests.training.processes import on_one_device
 
 # what once ended in a traceback: the end of a file's path, and the fault
 FOUND = {
@@ -58,9 +57,7 @@ FOUND = {
 
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight would compile everything eight times."""
-    mesh = grad_cache.data_mesh
-    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: mesh(jax.devices()[:1]))
+    on_one_device(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -19,7 +18,6 @@ from jaxrag.runs import student as job
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import StudentEvaluator, locate_pairs, read_pairs, similarity
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools
-from jaxrag.training import grad_cache
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import NewT5
@@ -27,6 +25,7 @@ from jaxrag.training.student.training import StudentTraining, TextPair
 from jaxrag.types import Answer, InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.models.bert import small_bert
+from tests.training.processes import on_one_device
 
 QUERIES = ("a cat; a rug **", "paris **", "the river bank; money **", "rome **", "a mat **")
 
@@ -52,9 +51,7 @@ def write(directory: Path, some: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight would compile everything eight times; tests/training has them."""
-    all_of_them = grad_cache.data_mesh
-    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    on_one_device(monkeypatch)
 
 
 def made(directory: Path, **more: Any) -> job.TrainQueryOptimizer:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,12 +13,12 @@ from jaxrag.methods.iterative import adaptive_rag
 from jaxrag.runs.student import TrainQueryOptimizer
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
-from jaxrag.training import grad_cache
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining
 from jaxrag.types import Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.methods.iterative.turns import Turns, WordIndex, run
+from tests.training.processes import on_one_device
 
 ASKS = {"A": "Who is number", "B": "When was", "C": "Where did it go after"}
 """How a question of each label begins."""
@@ -27,9 +26,7 @@ ASKS = {"A": "Who is number", "B": "When was", "C": "Where did it go after"}
 
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight would compile everything eight times; tests/training has them."""
-    all_of_them = grad_cache.data_mesh
-    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    on_one_device(monkeypatch)
 
 
 def questions() -> list[tuple[Question, str]]:

@@ -8,6 +8,16 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+from jaxrag.training import step
+
+
+def on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains on the first device of this process: eight threads of a test take longer."""
+    make_mesh = step.make_mesh
+    monkeypatch.setattr(step, "make_mesh", lambda devices, *, fsdp: make_mesh(devices[:1]))
+
 
 def flags_for(devices: int) -> str:
     """XLA's flags of this process, for another number of CPU devices."""

@@ -13,9 +13,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.models.parameters import flatten
-from jaxrag.training.checkpoints import Checkpoints, hashes
+from jaxrag.training.checkpoints import Checkpoints, checksums
 from jaxrag.types import InputError
+from tests.training.contents import digest_of
 
 OPTIMISER = optax.adamw(0.1)
 
@@ -60,8 +60,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     assert saved is not None and (saved.step, saved.data) == (7, {"next_index": 28})
     assert isinstance(saved.state, Training)
     whole, continued = run(begin(), 0, 12), run(saved.state, 7, 12)
-    assert hashes(flatten(whole)) == hashes(flatten(continued))
-    assert hashes(flatten(whole)) != hashes(flatten(saved.state))
+    assert digest_of(whole) == digest_of(continued)
+    assert digest_of(whole) != digest_of(saved.state)
 
 
 def test_the_newest_are_kept_and_unfinished_ones_ignored(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_checkpoints_of_eight_devices_resume_on_one_and_back(tmp_path: Path) -> 
             checkpoints.wait()
             saved = checkpoints.restore(template)
         assert saved is not None
-        assert hashes(flatten(saved.state)) == hashes(flatten(given))
+        assert digest_of(saved.state) == digest_of(given)
         jax.tree.map(lambda a, b: a.sharding.is_equivalent_to(b.sharding, a.ndim) or 1 / 0,
                      saved.state, template)  # fmt: skip
 
@@ -127,7 +127,7 @@ def harm_each_file(directory: Path) -> int:
                 with Checkpoints(directory) as checkpoints:
                     saved = checkpoints.restore(begin(seed=3))
                 if saved is not None:
-                    assert hashes(flatten(saved.state)) == hashes(flatten(state))
+                    assert digest_of(saved.state) == digest_of(state)
                     assert saved.data == {"next_index": 20}
             except InputError as error:
                 told += 1
@@ -158,9 +158,9 @@ def test_changed_values_are_refused(tmp_path: Path) -> None:
     record = tmp_path / "5" / "record" / "metadata"
     written = json.loads(record.read_text())
     written.pop("seal")
-    written["hashes"]["params.bias"]["sha256"] = "0" * 64
+    written["arrays"]["params.bias"]["checksum"] += 1
     record.write_text(json.dumps(written | {"seal": digest(canonical(written))}))
-    told = r"5 is damaged \(the hash of params\.bias differs"
+    told = r"5 is damaged \(the checksum of params\.bias differs"
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(InputError, match=told):
         checkpoints.restore(begin())
 
@@ -169,3 +169,25 @@ def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write checkpoints there"):
         Checkpoints(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "bool"])
+def test_a_checksum_is_the_sum_of_bits_by_odd_weights(dtype: str) -> None:
+    values = np.asarray(jnp.asarray(np.random.default_rng(0).normal(size=(5, 7)) * 3, dtype))
+    bits = values.view(f"uint{8 * values.dtype.itemsize}").ravel().tolist()
+    # neither order nor a single bit can change without it
+    wanted = sum(number * (2 * place + 1) for place, number in enumerate(bits)) % 2**32
+    mesh = Mesh(np.array(jax.devices()[:5]), ("data",))
+    cut = jax.device_put(values, NamedSharding(mesh, P("data")))  # wherever it is
+    assert [int(checksums(array)) for array in (values, cut)] == [wanted] * 2
+
+
+def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(5, begin(), None)
+    record = tmp_path / "5" / "record" / "metadata"
+    written = json.loads(record.read_text())
+    written = {"data": written["data"], "hashes": written["arrays"]}
+    record.write_text(json.dumps(written | {"seal": digest(canonical(written))}))
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(InputError, match="earlier version"):
+        checkpoints.restore(begin())

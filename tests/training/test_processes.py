@@ -1,4 +1,4 @@
-"""Several processes of a training: shares, exchanged results, and whole jobs with the same bits."""
+"""Several processes of a training: shares, exchanged results, and whole jobs."""
 
 import json
 import signal
@@ -88,17 +88,27 @@ def result(found: dict[str, Any]) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ranker", "student", "ppo", "sidr", "r3"])
 def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
+    """PPO updates on one device of each process. The sums of others are rounded otherwise on more
+    devices: of the first step, loss and norm of the gradient are compared.
+    """
     one = finished(job(name, tmp_path / "one"))
     first, second = map(finished, two_processes(name, tmp_path / "two"))
     assert second == {} and (one["devices"], first["devices"]) == (DEVICES, 2 * DEVICES)
-    assert one["weights"] and result(first) == result(one)
+    if name == "ppo":
+        assert one["weights"] and result(first) == result(one)
+        return
+    steps = [[line for line in found["metrics"] if line["step"]] for found in (first, one)]
+    assert [[*line] for line in steps[0]] == [[*line] for line in steps[1]]
+    for figure in ("loss", "norm"):
+        alike = [line[0][figure] for line in steps]
+        assert alike[0] == pytest.approx(alike[1], rel=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ranker", "student", "sidr", "r3"])
 def test_two_processes_go_on_after_a_kill(name: str, tmp_path: Path) -> None:
     """One is killed before the second checkpoint; the other ends, and both start again."""
-    one = finished(job(name, tmp_path / "one"))
+    whole, _ = map(finished, two_processes(name, tmp_path / "whole"))
     first, second = two_processes(name, tmp_path / "two", killed=2)
     assert second.wait(timeout=900) == -signal.SIGKILL
     second.communicate()
@@ -110,4 +120,4 @@ def test_two_processes_go_on_after_a_kill(name: str, tmp_path: Path) -> None:
     saved = [path.name for path in (run / "checkpoints").iterdir() if path.name.isdigit()]
     assert saved == ["1"]
     again, _ = map(finished, two_processes(name, tmp_path / "two"))
-    assert result(again) == result(one)
+    assert whole["weights"] and result(again) == result(whole)

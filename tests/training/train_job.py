@@ -64,7 +64,7 @@ class Coin:
 
 def ranker(inputs: Path) -> Any:
     inputs.mkdir(parents=True, exist_ok=True)
-    how = dataclasses.replace(rankers.HOW, microbatch=1)
+    how = dataclasses.replace(rankers.HOW, batch=8, microbatch=8)
     return rankers.made(inputs, training=how)
 
 
@@ -72,7 +72,7 @@ def student(inputs: Path) -> Any:
     inputs.mkdir(parents=True, exist_ok=True)
     made = students.made(inputs)
     return dataclasses.replace(
-        made, training=dataclasses.replace(made.training, batch=8, microbatch=1)
+        made, training=dataclasses.replace(made.training, batch=8, microbatch=8)
     )
 
 
@@ -113,7 +113,7 @@ def sidr(inputs: Path) -> Any:
     train, held_out = data_of(inputs)
     start = Sidr(str(small_sidr.write(inputs)), m=20, top=6, query_length=16, passage_length=24)
     training = SupervisedTraining(
-        epochs=2, batch=8, microbatch=1, update=Update(learning_rate=1e-3, top=6), save_every=1,
+        epochs=2, batch=8, microbatch=8, update=Update(learning_rate=1e-3, top=6), save_every=1,
         evaluate_every=2,
     )  # fmt: skip
     cache = str(inputs / "cache")
@@ -124,7 +124,7 @@ def dpr(inputs: Path) -> Any:
     """DPR on negatives of BM25; four steps."""
     train, _ = data_of(inputs)
     training = SupervisedTraining(
-        epochs=2, batch=8, microbatch=1, update=Update(learning_rate=1e-3, form="dpr"), save_every=1
+        epochs=2, batch=8, microbatch=8, update=Update(learning_rate=1e-3, form="dpr"), save_every=1
     )
     return r3_jobs.TrainDpr(
         _bert(inputs), (train,), Bm25(), training, depth=6, cache=str(inputs / "cache")
@@ -151,7 +151,7 @@ def retriever(inputs: Path) -> Any:
     (inputs / "prompts.toml").write_text(PROMPTS)
     reader = Reader(prompts=str(inputs / "prompts.toml"), answer_tokens=4)
     training = R3Training(
-        steps=3, batch=8, microbatch=1, warmup=0.4, update=Update(learning_rate=1e-3, top=6),
+        steps=3, batch=8, microbatch=8, warmup=0.4, update=Update(learning_rate=1e-3, top=6),
         save_every=1, evaluations=1,
     )  # fmt: skip
     return r3_jobs.TrainR3(

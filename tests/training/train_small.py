@@ -1,6 +1,6 @@
 """Trains a small SiDR and prints the hash of what came out: a process of its own for the tests.
 
-    python -m tests.training.train_small DIRECTORY STEPS [PROCESS PROCESSES PORT]
+    python -m tests.training.train_small DIRECTORY STEPS FSDP [PROCESS PROCESSES PORT]
 
 DIRECTORY/made holds the data; checkpoints go to DIRECTORY/run.
 """
@@ -11,17 +11,15 @@ from pathlib import Path
 
 import jax
 
-from jaxrag.core.hashing import canonical, digest
 from jaxrag.methods.r3 import supervised_training as sidr
 from jaxrag.methods.r3.settings import SupervisedTraining, Update
-from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.training.checkpoints import hashes
 from jaxrag.types import Passage
 from tests.methods.r3 import small_sidr
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import WORDS
+from tests.training.contents import digest_of
 
 QUESTIONS, PASSAGES = 24, 40
 
@@ -41,7 +39,9 @@ def examples() -> list[sidr.Example]:
     ]
 
 
-def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **devices) -> str:
+def train(
+    directory: Path, steps: int, *, fsdp: int = 1, evaluate=None, save_every: int = 5, devices=None
+) -> str:
     """Trains in ``directory``/run; the hash of the parameters."""
     made = directory / "made"
     encoder = SidrEncoder.load(
@@ -50,24 +50,25 @@ def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **
     settings = SupervisedTraining(
         steps=steps,
         batch=16,
-        microbatch=2,
+        microbatch=8,
+        fsdp=fsdp,
         update=Update(learning_rate=2e-3, top=8, warmup=2),
         save_every=save_every,
         evaluate_every=save_every if evaluate else 0,
     )
     params = sidr.train(
         examples(), Passages.open(made / "passages"), encoder, settings, directory / "run",
-        what="training", evaluate=evaluate, **devices,
+        what="training", evaluate=evaluate, devices=devices,
     )  # fmt: skip
-    return digest(canonical(hashes(flatten(params))))
+    return digest_of(params)
 
 
 def main(
-    directory: str, steps: str, process: str = "", processes: str = "", port: str = ""
+    directory: str, steps: str, fsdp: str, process: str = "", processes: str = "", port: str = ""
 ) -> None:
     if process:
         jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
-    found = train(Path(directory), int(steps))
+    found = train(Path(directory), int(steps), fsdp=int(fsdp))
     print(json.dumps({"hash": found, "devices": jax.device_count()}))
 
 

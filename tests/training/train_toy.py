@@ -1,4 +1,4 @@
-"""Trains one matrix and prints the hash of what came out: a process of its own for the tests.
+"""Trains one matrix and prints what came out: a process of its own for the tests.
 
 python -m tests.training.train_toy DIRECTORY PROCESS PROCESSES PORT
 """
@@ -10,21 +10,18 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+import optax
 
-from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.processes import shared
-from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import fit
-from jaxrag.training.optimisation import make_optimiser, make_step, with_step
+from jaxrag.training.step import first_copy, grad_cache, make_step, training_mesh
+from tests.training.contents import digest_of
 
 STEPS = 3
 
 
 class Batch(NamedTuple):
     x: np.ndarray
-    step: np.ndarray
 
 
 class Batches:
@@ -36,7 +33,7 @@ class Batches:
     def __next__(self) -> Batch:
         self.at += 1
         random = np.random.default_rng(self.at)
-        return Batch(random.normal(size=(8, 5)).astype(np.float32), np.zeros(8, np.int32))
+        return Batch(random.normal(size=(8, 5)).astype(np.float32))
 
     def get_state(self) -> Any:
         return {"at": self.at}
@@ -45,7 +42,7 @@ class Batches:
         self.at = state["at"]
 
 
-def embed(params: Any, microbatch: Batch) -> jax.Array:
+def embed(params: Any, microbatch: Batch, key: jax.Array) -> jax.Array:
     return jax.numpy.tanh(microbatch.x @ params["w"])
 
 
@@ -54,11 +51,11 @@ def loss(vectors: jax.Array, batch: Batch) -> jax.Array:
     return -jax.numpy.diagonal(jax.nn.log_softmax(vectors @ vectors.T)).sum()
 
 
-def train(directory: Path, mesh: Mesh) -> str:
-    """Trains in ``directory``; the hash of the parameters."""
+def train(directory: Path, devices: Any = None) -> tuple[list[list[float]], str]:
+    """Trains in ``directory``; the parameters, and the hash of the state."""
     params = {"w": np.float32(np.random.default_rng(0).normal(size=(5, 3)))}
-    optimiser = make_optimiser(0.1, weight_decay=0.01, clip=0.5)
-    step = make_step(optimiser, embed, loss, microbatch=2, mesh=mesh, prepare=with_step)
+    mesh = training_mesh(8, 2, devices=devices)
+    step = make_step(grad_cache(embed, loss), optax.sgd(0.1), microbatch=2, mesh=mesh)
     state = fit(
         step.begin(params),
         Batches(),
@@ -68,14 +65,19 @@ def train(directory: Path, mesh: Mesh) -> str:
         what="training",
         save_every=2,
     )
-    return digest(canonical(hashes(state.params)))
+    params = first_copy(state.params, mesh)
+    return params["w"].tolist(), digest_of(params)
 
 
 def main(directory: str, process: str, processes: str, port: str) -> None:
     jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
-    found = train(Path(directory), grad_cache.data_mesh())
+    params, bytes_ = train(Path(directory))
     thirds = shared([*range(5)], lambda some: [number / 3 for number in some])
-    print(json.dumps({"hash": found, "devices": jax.device_count(), "thirds": thirds}))
+    print(
+        json.dumps(
+            {"params": params, "hash": bytes_, "devices": jax.device_count(), "thirds": thirds}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.losses import (
     Embedded,
     distillation,
@@ -28,15 +27,16 @@ from jaxrag.functional.losses import (
 from jaxrag.methods.r3.settings import RetrieverTraining, Update
 from jaxrag.models.bert.dpr import DprNetwork
 from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
-from jaxrag.models.bert.towers import Towers, tower
-from jaxrag.models.parameters import flatten
+from jaxrag.models.bert.towers import Side, Towers, tower
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import hashes
-from jaxrag.training.loop import Data, Evaluation, fit
-from jaxrag.training.optimisation import TrainState, TrainStep
-from jaxrag.types import InputError, Passage, Ranking
+from jaxrag.retrieval.dense.dpr import DprEncoder
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.training import step as training
+from jaxrag.training.checkpoints import values_name
+from jaxrag.training.loop import Data, Evaluation, Step, fit
+from jaxrag.training.step import TrainState, TrainStep, grad_cache, local_copy
+from jaxrag.types import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -45,67 +45,8 @@ Network = SidrNetwork | DprNetwork
 """A network that gives one vector of a text."""
 
 
-class TowersEncoder(Protocol):
-    """Embeds questions and passages with parameters that change: SiDR's or DPR's encoder."""
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines the vectors."""
-        ...
-
-    @property
-    def module(self) -> Any:
-        """The network of both towers, a `Network`."""
-        ...
-
-    @property
-    def params(self) -> Towers:
-        """Its parameters."""
-        ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Of questions and passages."""
-        ...
-
-    @property
-    def query_length(self) -> int:
-        """Tokens that a question is cut to."""
-        ...
-
-    @property
-    def passage_length(self) -> int:
-        """Tokens that a passage is cut to."""
-        ...
-
-    def with_params(self, params: Towers, name: str) -> Self:
-        """The encoder with other parameters, identified by ``name``."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of questions."""
-        ...
-
-    def passage_text(self, passage: Passage) -> buckets.Text:
-        """The text of a passage that is embedded."""
-        ...
-
-    def index(self, passages: Passages, directory: Path) -> VectorIndex:
-        """The vectors of a corpus in ``directory``, computed on first use."""
-        ...
-
-    def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
-        """Writes parameters as a checkpoint, with the tokenizer of ``begun_with``."""
-        ...
-
-
-class VectorIndex(Protocol):
-    """Vectors of a corpus."""
-
-    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        """The ``k`` best passages for each query."""
-        ...
-
+TowersEncoder = SidrEncoder | DprEncoder
+"""Embeds questions and passages with parameters that change."""
 
 Evaluate = Callable[[Any, int], Evaluation]
 """(`TowersEncoder` with the parameters of that step, step) -> metrics of each question, such as
@@ -114,6 +55,10 @@ recall."""
 
 Keep = Callable[[Towers, float], None]
 """(parameters, share of the training that is done) -> None; writes a checkpoint of its own."""
+
+
+Loss = Callable[[tuple[Array, Array], "ContrastiveBatch"], Float[Array, ""]]
+"""(vectors of questions [n v] and passages [n m v], batch) -> loss."""
 
 
 class Text(NamedTuple):
@@ -128,16 +73,13 @@ class ContrastiveBatch(NamedTuple):
 
     Attributes:
       queries: n questions.
-      passages: m passages of the first question, the positive first, then of the second, ...
+      passages: m passages of each question, the positive first.
       targets: log P(y|q,d) of each passage of each question, for the objective "kl".
-      place: index of each question in the batch; it and ``step``, the step's index, seed dropout.
     """
 
     queries: Text
     passages: Text
     targets: Float[Any, "n m"]
-    place: Int[Any, " n"]
-    step: Int[Any, " n"]
 
 
 @functools.cache
@@ -156,25 +98,32 @@ def make_step(
       module: the network of both towers.
       settings: loss and optimiser.
       steps: length of the learning-rate schedule.
-      microbatch: questions that are embedded at a time, with their passages.
-      mesh: as of `grad_cache.data_mesh`.
+      microbatch: questions that are embedded at a time, with their passages, on all devices.
+      mesh: see `jaxrag.training.step.training_mesh`.
       seed: of dropout.
     """
-    return optimisation.make_step(
-        settings.optimiser(steps),
-        _embed(module.clone(dropout=settings.dropout), seed, mesh),
-        _loss(module, settings),
-        microbatch=microbatch,
-        mesh=mesh,
-        prepare=_per_question,
-    )
+    trained, loss = module.clone(dropout=settings.dropout), _loss(module, settings)
+    gradient = grad_cache(functools.partial(_vectors, trained), loss)
+    optimiser = settings.optimiser(steps)
+    return training.make_step(gradient, optimiser, microbatch=microbatch, mesh=mesh, seed=seed)
 
 
-def _per_question(batch: ContrastiveBatch, number: int) -> ContrastiveBatch:
-    """The batch of a step with passages as [n m ...]: the first axis of every array is n."""
-    n = len(batch.queries.ids)
-    passages = Text(*(array.reshape(n, -1, *array.shape[1:]) for array in batch.passages))
-    return optimisation.with_step(batch._replace(passages=passages), number)
+def _vectors(
+    module: Network, params: Towers, part: ContrastiveBatch, key: jax.Array
+) -> tuple[Float[Array, "n v"], Float[Array, "n m v"]]:
+    """Vectors of a microbatch's questions and passages, with dropout if the module has any."""
+
+    def vectors(side: Side, text: Text, key: jax.Array) -> Float[Array, "n v"]:
+        segments, variables = jnp.zeros_like(text.ids), {"params": tower(params, side)}
+        applied: Any = module.apply(
+            variables, text.ids, segments, where=_where(text), rngs={"dropout": key}
+        )
+        return applied
+
+    keys = jax.random.split(key)
+    passages = vectors("passage", _flat(part.passages), keys[1])
+    queries = vectors("query", part.queries, keys[0])
+    return queries, passages.reshape(*part.passages.lengths.shape, -1)
 
 
 def _flat(text: Text) -> Text:
@@ -186,98 +135,44 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: Network, seed: int, mesh: Mesh) -> grad_cache.Embed:
-    """Vectors of a microbatch, with dropout if the module has any."""
-
-    def vectors(params: Any, text: Text, key: jax.Array) -> Float[Array, "n v"]:
-        found: Any = module.apply(
-            {"params": params},
-            text.ids,
-            jnp.zeros_like(text.ids),
-            where=_where(text),
-            rngs={"dropout": key},
-        )
-        return found
-
-    def embed(params: Towers, microbatch: ContrastiveBatch) -> tuple[Array, Array]:
-        first = microbatch.step[0], microbatch.place[0]
-        keys = jax.random.split(optimisation.dropout_key(seed, *first, mesh))
-        flat = _flat(microbatch.passages)
-        passages = vectors(tower(params, "passage"), flat, keys[1])
-        queries = vectors(tower(params, "query"), microbatch.queries, keys[0])
-        return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
-
-    return embed
+_DENSE_FORMS = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
+"""Contrastive losses of DPR's vectors, which have no sparse and no token channel."""
 
 
-def _loss(module: Network, settings: Update) -> grad_cache.Loss:
-    if isinstance(module, DprNetwork):
-        return _dense_loss(settings)
-
-    def tokens(text: Text) -> Float[Array, "n v"]:
-        return bag_of_tokens(
-            text.ids,
-            where=_where(text),
-            vocabulary=module.config.vocab_size,
-            first=module.first,
-        )
-
-    def sparsified(dense: Float[Array, "n v"], text: Text) -> Float[Array, "n v"]:
-        return keep_top(dense, settings.top, tokens=tokens(text)) if settings.top else dense
-
-    def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
-        return Embedded(dense, sparsified(dense, text), tokens(text))
-
-    def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        every = Text(*map(_positives_first, batch.passages))
-        loss = sidr_loss(
-            embedded(queries, batch.queries),
-            embedded(_positives_first(passages), every),
-            form=settings.form,
-        )
-        return loss / len(queries) if settings.mean and not released else loss
-
-    def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        q = sparsified(queries, batch.queries)
-        d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
-        return _imitation(q, d.reshape(passages.shape), batch, settings)
-
-    released = settings.form == "released"
-    return contrastive if settings.objective == "contrastive" else imitation
-
-
-def _dense_loss(settings: Update) -> grad_cache.Loss:
-    """Of DPR's vectors, which have no sparse and no token channel."""
-    forms = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
-    if settings.form not in forms:
+def _loss(module: Network, settings: Update) -> Loss:
+    """The loss of `Update` over the vectors of a batch."""
+    sidr = module if isinstance(module, SidrNetwork) else None
+    if sidr is None and settings.form not in _DENSE_FORMS:
         raise InputError(f"form is {settings.form!r}; for DPR it is 'dpr' or 'paper'.")
 
+    def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
+        if sidr is None:
+            return Embedded(dense, dense, dense)
+        size, first = sidr.config.vocab_size, sidr.first
+        tokens = bag_of_tokens(text.ids, where=_where(text), vocabulary=size, first=first)
+        sparse = keep_top(dense, settings.top, tokens=tokens) if settings.top else dense
+        return Embedded(dense, sparse, tokens)
+
     def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = _softened(vectors, settings)
-        loss = forms[settings.form](queries, _positives_first(passages)).sum()
-        return loss / len(queries) if settings.mean else loss
+        queries, passages = vectors[0] * root, _positives_first(vectors[1] * root)
+        if sidr is None:
+            loss = _DENSE_FORMS[settings.form](queries, passages).sum()
+        else:
+            texts = Text(*map(_positives_first, batch.passages))
+            both = embedded(queries, batch.queries), embedded(passages, texts)
+            loss = sidr_loss(*both, form=settings.form)
+        summed = settings.form != "released"  # which is a mean
+        return loss / len(queries) if settings.mean and summed else loss
 
     def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        return _imitation(*_softened(vectors, settings), batch, settings)
+        q = embedded(vectors[0] * root, batch.queries).sparse
+        d = (vectors[1] * root).reshape(-1, q.shape[1])
+        d = embedded(d, _flat(batch.passages)).sparse.reshape(vectors[1].shape)
+        scores = jnp.einsum("nv,nmv->nm", q, d, precision=jax.lax.Precision.HIGHEST)
+        return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
+    root = settings.temperature**-0.5
     return contrastive if settings.objective == "contrastive" else imitation
-
-
-def _softened(vectors: tuple[Array, Array], settings: Update) -> tuple[Array, Array]:
-    queries, passages = vectors
-    return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
-
-
-def _imitation(
-    queries: Float[Array, "n v"],
-    passages: Float[Array, "n m v"],
-    batch: ContrastiveBatch,
-    settings: Update,
-) -> jax.Array:
-    scores = jnp.einsum("nv,nmv->nm", queries, passages, precision=jax.lax.Precision.HIGHEST)
-    return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
 
 def _positives_first(array: Array) -> Array:
@@ -300,15 +195,13 @@ def make_batch(
     """
     pad_id = encoder.module.config.pad_token_id
     texts = [encoder.passage_text(p) for p in passages.get([r for some in rows for r in some])]
-    if targets is None:
-        targets = np.zeros((len(questions), len(rows[0])))
+    shape = len(questions), len(rows[0])
     tokenizer = tokenizer or encoder.tokenizer
+    found = tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id)
     return ContrastiveBatch(
         tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
-        tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id),
-        np.asarray(targets, np.float32),
-        np.arange(len(questions), dtype=np.int32),
-        np.zeros(len(questions), np.int32),
+        Text(*(array.reshape(*shape, *array.shape[1:]) for array in found)),
+        np.zeros(shape, np.float32) if targets is None else np.asarray(targets, np.float32),
     )
 
 
@@ -316,75 +209,73 @@ def tokenize(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[buckets.Text], *, limit: int, pad_id: int
 ) -> Text:
     """Token ids of texts, truncated to ``limit`` and padded to the bucket of the longest."""
-    found = buckets.tokenize(tokenizer, texts, limit=limit)
-    lengths = np.array([len(tokens.ids) for tokens in found], np.int32)
-    ids = np.full((len(found), buckets.bucket_width(int(lengths.max()), limit=limit)), pad_id)
-    for row, tokens in enumerate(found):
-        ids[row, : len(tokens.ids)] = tokens.ids
-    return Text(ids.astype(np.int32), lengths)
+    rows = [tokens.ids for tokens in buckets.tokenize(tokenizer, texts, limit=limit)]
+    lengths = np.array([len(row) for row in rows], np.int32)
+    width = buckets.bucket_width(int(lengths.max()), limit=limit)
+    ids = np.full((len(rows), width), pad_id, np.int32)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+    return Text(ids, lengths)
 
 
 def train_towers(
     encoder: TowersEncoder,
     data: Data,
-    step: Callable[[TrainStep, Mesh], Callable[[TrainState, Any, int], tuple[TrainState, Any]]],
     settings: RetrieverTraining,
     directory: Path,
     *,
     questions: int,
     what: str,
+    step: Callable[[TrainStep], Step] = lambda made: made.update,
     evaluate: Evaluate | None,
     keep: Keep | None,
-    mesh: Mesh | None,
+    devices: Sequence[Any] | None,
 ) -> Towers:
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
 
     Args:
       encoder: encoder with the initial parameters.
       data: endless items.
-      step: (gradient step, mesh) -> step of the training, see `jaxrag.training.loop.fit`.
       settings: length, batches, loss and optimiser.
       directory: for checkpoints and metrics.
       questions: number of training questions, which ``settings.epochs`` refers to.
       what: label of the progress line.
+      step: makes the step of the training, see `jaxrag.training.loop.fit`, of the gradient's; by
+        default that one, whose items are batches.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
-      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
+      devices: see `jaxrag.training.step.training_mesh`.
 
     Raises:
       InputError: settings do not fit the devices or ``directory``, or the loss is NaN.
     """
-    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
-    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(questions)
     module: Any = encoder.module  # hashable, which the type checker cannot infer
-    update = make_step(
+    made = make_step(
         module,
         settings.update_over(questions),
         steps=steps,
         microbatch=settings.microbatch,
-        mesh=mesh,
+        mesh=settings.mesh(devices),
         seed=settings.seed,
     )
+    advance, marks = step(made), settings.kept_after(steps)
+
+    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
+        state, metrics = advance(state, item, at)
+        for share, after in marks.items():
+            if keep is not None and at + 1 == after:
+                keep(local_copy(state.params, made.mesh), share)
+        return state, metrics
 
     def evaluated(state: TrainState, number: int) -> Evaluation:
         assert evaluate is not None
         # named by content: the store outlives this training, and step n of another differs
-        params = grad_cache.local_arrays(state.params, mesh)[0]
-        name = digest(canonical(hashes(flatten(params))))
-        return evaluate(encoder.with_params(params, name), number)
-
-    marks, made = settings.kept_after(steps), step(update, mesh)
-
-    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
-        state, metrics = made(state, item, at)
-        for share, after in marks.items():
-            if keep is not None and at + 1 == after:
-                keep(grad_cache.local_arrays(state.params, mesh)[0], share)
-        return state, metrics
+        params = local_copy(state.params, made.mesh)
+        return evaluate(encoder.with_params(params, values_name(params)), number)
 
     state = fit(
-        update.begin(encoder.params),
+        made.begin(encoder.params),
         data,
         step_and_keep,
         steps=steps,
@@ -394,4 +285,4 @@ def train_towers(
         evaluate=evaluated if evaluate else None,
         evaluate_every=settings.steps_between_evaluations(steps),
     )
-    return grad_cache.local_arrays(state.params, mesh)[0]
+    return local_copy(state.params, made.mesh)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jaxrag.core.hashing import canonical
-from jaxrag.methods.r3.contrastive import TowersEncoder, VectorIndex
+from jaxrag.methods.r3.contrastive import TowersEncoder
 from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, late
+from jaxrag.retrieval.sidr.sparse import SparseIndex
 from jaxrag.types import InputError, Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]
@@ -103,7 +105,7 @@ class VectorSearch:
     directory: Path
     every: int
     m: int = 20
-    _open: tuple[int, VectorIndex] | None = None
+    _open: tuple[int, SparseIndex | ExactIndex] | None = None
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -124,7 +126,7 @@ class VectorSearch:
 
         return search
 
-    def _index(self, encoder: TowersEncoder, step: int) -> VectorIndex:
+    def _index(self, encoder: TowersEncoder, step: int) -> SparseIndex | ExactIndex:
         """The newest index of the last ``every`` steps; a new one if there is none."""
         made = [int(path.name) for path in self.directory.glob("*") if path.name.isdigit()]
         current = [number for number in made if step - self.every < number <= step]

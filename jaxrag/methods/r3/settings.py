@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import optax
+from jax.sharding import Mesh
 
 from jaxrag.core.checks import check_choices, check_share
 from jaxrag.functional.losses import Form
@@ -16,6 +18,7 @@ from jaxrag.training.optimisation import (
     learning_rate,
     make_optimiser,
 )
+from jaxrag.training.step import training_mesh
 from jaxrag.types import InputError
 
 Objective = Literal["contrastive", "kl"]
@@ -85,9 +88,11 @@ class RetrieverTraining:
       steps: number of steps; 0 derives it from ``epochs``.
       epochs: passes over the questions.
       batch: questions of a step, on all devices together.
-      microbatch: questions that go through the network at a time, with their passages; a batch is
-        filled up to 1, 2, 4, 8, ... microbatches. Memory depends on it, and so do the last bits of
-        the result; these do not depend on the number of devices.
+      microbatch: questions that go through the network at a time, with their passages, on all
+        devices together: divides the batch, and as many devices as divide it are used. Memory
+        depends on it.
+      fsdp: devices that share one copy of the parameters and of the optimiser's state, see
+        `jaxrag.training.step.make_mesh`.
       update: loss and optimiser.
       seed: seeds the order of questions and the draws of passages.
       warmup_epochs: epochs of linear warm-up of the learning rate, instead of ``update.warmup``
@@ -103,6 +108,7 @@ class RetrieverTraining:
     epochs: float = 40.0
     batch: int = 128
     microbatch: int = 8
+    fsdp: int = 1
     update: Update = Update()
     seed: int = 0
     warmup_epochs: float = 0.0
@@ -124,6 +130,10 @@ class RetrieverTraining:
             raise InputError(f"keep is {self.keep}: shares of the training, between 0 and 1.")
         if self.warmup_epochs < 0:
             raise InputError(f"warmup_epochs is {self.warmup_epochs}; it must be 0 or more.")
+
+    def mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
+        """The mesh of a training, see `jaxrag.training.step.training_mesh`."""
+        return training_mesh(self.batch, self.microbatch, fsdp=self.fsdp, devices=devices)
 
     def steps_over(self, questions: int) -> int:
         """Number of steps of a training on ``questions`` questions."""

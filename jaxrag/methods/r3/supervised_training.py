@@ -9,11 +9,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grain
 import numpy as np
-from jax.sharding import Mesh
 
 from jaxrag.evaluation.metrics import passage_has, telling_answers
 from jaxrag.methods.r3.contrastive import (
@@ -152,7 +151,7 @@ def train(
     what: str,
     evaluate: Evaluate | None = None,
     keep: Keep | None = None,
-    mesh: Mesh | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
 
@@ -163,7 +162,7 @@ def train(
       settings: of the training.
       directory: for checkpoints and metrics.
       what: label of the progress line.
-      evaluate, keep, mesh: see `train_towers`.
+      evaluate, keep, devices: see `train_towers`.
 
     Raises:
       InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.
@@ -171,12 +170,11 @@ def train(
     return train_towers(
         encoder,
         batches(examples, passages, encoder, settings),
-        lambda step, mesh: step.update,
         settings,
         directory,
         questions=len(examples),
         what=what,
         evaluate=evaluate,
         keep=keep,
-        mesh=mesh,
+        devices=devices,
     )

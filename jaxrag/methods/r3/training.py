@@ -20,7 +20,7 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from typing import Any
 import grain
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.store import Store
@@ -49,8 +48,8 @@ from jaxrag.models import processes
 from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.training import grad_cache
-from jaxrag.training.optimisation import TrainState, TrainStep
+from jaxrag.training.loop import Step
+from jaxrag.training.step import TrainState, TrainStep, local_copy
 from jaxrag.types import InputError
 
 SCORED = "scored.json"
@@ -97,7 +96,7 @@ def train(
     *,
     evaluate: Evaluate | None = None,
     keep: Keep | None = None,
-    mesh: Mesh | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
 
@@ -105,7 +104,8 @@ def train(
     pools left out: the paper's nDoc. The metrics of a step include whether it is "online", how many
     positives and negatives were retrieved rather than drawn from pools ("online_positives",
     "online_negatives"), the mean of that number so far ("asked"), and the seconds of search,
-    re-ranking, scoring and update.
+    re-ranking and scoring, and of waiting for the update of the step before, without which no
+    search can begin.
 
     Args:
       pooled: questions with their pools.
@@ -116,7 +116,7 @@ def train(
       store: caches the language model's results.
       settings: settings of the training.
       directory: for checkpoints and metrics.
-      evaluate, keep, mesh: see `train_towers`.
+      evaluate, keep, devices: see `train_towers`.
 
     Of several processes each searches and scores its share of a batch, see
     `jaxrag.models.processes`; each has a language model.
@@ -128,36 +128,32 @@ def train(
     steps = settings.steps_over(len(pooled))
     batches = BatchMaker(pooled, passages, encoder, searcher, environment, store, settings)
 
-    def make_step(update: TrainStep, mesh: Mesh) -> Any:
+    def make_step(made: TrainStep) -> Step:
         def step(
             state: TrainState, numbers: np.ndarray, at: int
-        ) -> tuple[TrainState, Mapping[str, Any]]:
-            def current() -> TowersEncoder:
-                params = grad_cache.local_arrays(state.params, mesh)[0]
-                return encoder.with_params(params, step_name(at))
-
-            batches.scored = order.scored
-            online = settings.is_online(at, steps)
-            batch, metrics = batches.make(current, numbers.tolist(), at, online=online)
-            began = time.monotonic()
-            state, made = update.update(state, batch, at)
-            jax.block_until_ready(state)  # the loss is ready long before the parameters
-            metrics |= {name: made[name] for name in ("loss", "norm")}
-            return state, metrics | {"update_seconds": round(time.monotonic() - began, 3)}
+        ) -> tuple[TrainState, dict[str, Any]]:
+            batches.scored, current, began = order.scored, None, time.monotonic()
+            if settings.is_online(at, steps):
+                params = jax.block_until_ready(local_copy(state.params, made.mesh))
+                current = encoder.with_params(params, step_name(at))
+            waited = round(time.monotonic() - began, 3)
+            batch, metrics = batches.make(current, numbers.tolist(), at)
+            state, figures = made.update(state, batch, at)
+            return state, metrics | figures | {"update_seconds": waited}
 
         return step
 
     params = train_towers(
         encoder,
         order,
-        make_step,
         settings,
         directory,
         questions=len(pooled),
         what="training R3",
+        step=make_step,
         evaluate=evaluate,
         keep=keep,
-        mesh=mesh,
+        devices=devices,
     )
     if processes.is_first():
         counts = {one.question.id: len(order.scored.get(n, ())) for n, one in enumerate(pooled)}
@@ -181,25 +177,23 @@ class BatchMaker:
 
     def make(
         self,
-        encoder: Callable[[], TowersEncoder],
+        encoder: TowersEncoder | None,
         numbers: Sequence[int],
         step: int,
-        *,
-        online: bool,
     ) -> tuple[ContrastiveBatch, dict[str, Any]]:
         """The batch of a step, and its metrics.
 
         Args:
-          encoder: gives the encoder with the current parameters; called where ``online``.
+          encoder: retrieves passages with the current parameters; without it, they are drawn from
+            the pools alone.
           numbers: of the questions.
           step: number of the step.
-          online: whether passages are retrieved, or drawn from the pools alone.
         """
         found: list[Sequence[int]] = [()] * len(numbers)
         logprobs: list[Logprobs] = [[] for _ in numbers]
-        metrics: dict[str, Any] = {"online": online}
-        if online:
-            found, logprobs, seconds = self._explore(encoder(), numbers, step)
+        metrics: dict[str, Any] = {"online": encoder is not None}
+        if encoder is not None:
+            found, logprobs, seconds = self._explore(encoder, numbers, step)
             metrics |= seconds
         if self._imitates:
             rows = self._sets(numbers, found, logprobs, step)

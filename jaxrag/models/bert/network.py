@@ -61,10 +61,12 @@ class BertEmbeddings(nn.Module):
     def __call__(
         self, ids: Int[Array, "b t"], segments: Int[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        c = self.config
+        c, shape = self.config, ids.shape
 
-        def embed(name: str, rows: int, ids: Int[Array, "b t"]) -> Float[Array, "b t d"]:
-            return Embedding(rows, c.hidden_size, name=f"{name}_embeddings")(ids).astype(self.dtype)
+        def embed(name: str, rows: int, ids: Int[Array, "_ t"]) -> Float[Array, "_ t d"]:
+            found = Embedding(rows, c.hidden_size, name=f"{name}_embeddings")(ids)
+            # all rows before they are rounded, so that derivatives are summed in float32
+            return jnp.broadcast_to(found, (*shape, c.hidden_size)).astype(self.dtype)
 
         words = embed("word", c.vocab_size, ids)
         positions = embed("position", c.max_position_embeddings, _positions(ids, c))
@@ -77,9 +79,10 @@ def _dropped(x: Float[Array, "*n"], rate: float) -> Float[Array, "*n"]:
     return nn.Dropout(rate, deterministic=False)(x) if rate else x
 
 
-def _positions(ids: Int[Array, "b t"], config: BertConfig) -> Int[Array, "b t"]:
+def _positions(ids: Int[Array, "b t"], config: BertConfig) -> Int[Array, "_ t"]:
+    """The row of each token's position; those of BERT are the same for all texts."""
     if config.family == "bert":
-        return jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        return jnp.arange(ids.shape[1])[None]
     real = ids != config.pad_token_id
     return jnp.where(real, jnp.cumsum(real, axis=1), 0) + config.pad_token_id
 

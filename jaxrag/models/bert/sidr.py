@@ -31,7 +31,7 @@ from jaxrag.models.checkpoint.files import (
 )
 from jaxrag.models.layers import LayerNorm
 from jaxrag.models.parameters import to_numpy
-from jaxrag.models.precision import linear, matmul_precision
+from jaxrag.models.precision import matmul_precision
 from jaxrag.models.tokenizer import TOKENIZER_FILES, load_tokenizer, tokenizer_fingerprint
 from jaxrag.types import InputError
 
@@ -81,10 +81,13 @@ def _largest(
 ) -> tuple[Float[Array, "b v"], Int[Array, "b v"]]:
     """Maximum logits, and the index of the token that has each."""
     parts, b, chunk, _ = hidden.shape
+    table = table.astype(hidden.dtype)
 
     def larger(state: tuple[Any, Any], part: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any], None]:
         (most, at), (x, real, first) = state, part
-        logits = jnp.where(real[..., None], linear(x, table).astype(jnp.float32), -jnp.inf)
+        with matmul_precision(x.dtype):  # derivatives are traced outside of the network's context
+            logits = jnp.einsum("bcd,vd->bcv", x, table, preferred_element_type=jnp.float32)
+        logits = jnp.where(real[..., None], logits, -jnp.inf)
         new = logits.max(axis=1)
         at = jnp.where(new > most, first + logits.argmax(axis=1), at)
         return (jnp.maximum(most, new), at), None
@@ -105,18 +108,19 @@ def _forward(hidden: Any, table: Any, where: Any) -> tuple[Any, tuple[Any, ...]]
 def _backward(saved: tuple[Any, ...], cotangent: Float[Array, "b v"]) -> tuple[Any, Any, None]:
     hidden, table, most, at = saved
     parts, _, chunk, _ = hidden.shape
+    rounded = table.astype(hidden.dtype)  # a product of two dtypes is slow on every device
     cotangent = jnp.where(most > -jnp.inf, cotangent, 0.0)
 
     def add(total: Float[Array, "v d"], part: tuple[Any, Any]) -> tuple[Any, Float[Array, "b c d"]]:
         x, first = part
         chosen = at[:, None] == first + jnp.arange(chunk)[:, None]
         selected = jnp.where(chosen, cotangent[:, None], 0.0).astype(x.dtype)
-        to_x = jnp.einsum("bcv,vd->bcd", selected, table, preferred_element_type=jnp.float32)
+        to_x = jnp.einsum("bcv,vd->bcd", selected, rounded, preferred_element_type=jnp.float32)
         total += jnp.einsum("bcv,bcd->vd", selected, x, preferred_element_type=jnp.float32)
         return total, to_x.astype(x.dtype)
 
     nothing = jnp.zeros(table.shape, jnp.float32)
-    with matmul_precision(hidden.dtype):  # derivatives are traced outside of the network's context
+    with matmul_precision(hidden.dtype):
         total, to_hidden = jax.lax.scan(add, nothing, (hidden, jnp.arange(parts) * chunk))
     return to_hidden, total.astype(table.dtype), None
 

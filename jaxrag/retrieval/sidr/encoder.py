@@ -113,6 +113,8 @@ class SidrEncoder:
         weights = {"weights": towers_fingerprint(path), "first": module.first}
         weights |= {"dtype": in_dtype.name, "towers": sorted(params)}
         weights |= {} if scale == 1.0 or is_trained(path) else {"scale": scale}
+        # earlier versions rounded logits to the dtype of computation
+        weights |= {} if in_dtype == jnp.float32 else {"logits": "float32"}
         return cls(
             identity=canonical({"sidr": settings | weights}),
             module=module,

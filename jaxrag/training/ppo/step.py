@@ -23,6 +23,7 @@ from jaxrag.functional import ppo
 from jaxrag.models.precision import matmul_precision
 from jaxrag.training.optimisation import check_length, make_optimiser
 from jaxrag.training.ppo.rollouts import Rollouts, target_mask
+from jaxrag.training.step import TrainState, descend
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import TokenPairs
 from jaxrag.types import InputError
@@ -218,9 +219,8 @@ def make_step(module: Any, settings: PPOTraining) -> PPOStep:
     ) -> tuple[PPOState, dict[str, Array]]:
         batch = jax.tree.map(lambda array: array[rows], rollouts)
         (_, metrics), gradients = jax.value_and_grad(objective, has_aux=True)(state.params, batch)
-        updates, inner = optimiser.update(gradients, state.optimiser, state.params)
-        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
-        new = PPOState(params, inner, state.coefficient)
+        trained = TrainState(state.params, state.optimiser)
+        new = PPOState(*descend(optimiser, trained, gradients), state.coefficient)
         if settings.kl_bound:  # beyond it nothing changes
             near = metrics["approximate_kl"] <= settings.kl_bound
             new = jax.tree.map(partial(jnp.where, near), new, state)

@@ -129,7 +129,7 @@ def train(
     *,
     evaluate: Callable[[LanguageModel, int], Evaluation] | None = None,
 ) -> Params:
-    """Trains a policy; resumes an earlier call in ``directory``, with the same bits.
+    """Trains a policy; resumes an earlier call in ``directory``, with the same bytes.
 
     metrics.jsonl gets a line for each step: the mean reward and the means of the records' numbers;
     "kl" (nats per token from the initial policy, before the step's updates); "surprisal" (mean

@@ -7,14 +7,13 @@ from typing import Any
 
 import jax
 
-from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.hashing import canonical
 from jaxrag.engines import seq2seq
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.engine import LocalModel, plain_cpu
 from jaxrag.engines.local.prefill import DecoderNetwork, Sizes
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.models.parameters import flatten
-from jaxrag.training.checkpoints import hashes
+from jaxrag.training.checkpoints import values_name
 from jaxrag.training.student.student import Student
 
 _SHARED = 1 << 26  # bytes of cached prefixes that prompts share, such as an instruction
@@ -31,7 +30,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
     Args:
       student: network and tokenizer.
       params: on one device.
-      name: part of the identity, beside a hash of the parameters.
+      name: part of the identity, beside a checksum of the parameters.
     """
     dtype = student.module.dtype
     cast = jax.tree.map(lambda array: array.astype(dtype), params)
@@ -42,7 +41,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
             "engine": _ENGINE,
             "name": name,
             "kind": student.kind,
-            "weights": digest(canonical(hashes(flatten(params)))),
+            "weights": values_name(params),
             "dtype": dtype.name,
             "backend": jax.default_backend(),
             "sizes": list(dataclasses.astuple(sizes)),

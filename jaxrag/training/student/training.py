@@ -2,10 +2,7 @@
 
 docs/methods.md, "ERRR: frozen and trainable" (trainable ERRR is distilled from the frozen one). The
 loss is the mean negative log-probability over all target tokens of the batch, end tokens included,
-so a long target weighs more than a short one. Gradients are accumulated over microbatches; one
-device and eight give the same bits (`jaxrag.training.grad_cache`). Dropout is seeded by the seed,
-the step and a microbatch's position in its batch, so it does not depend on devices or
-interruptions.
+so a long target weighs more than a short one.
 """
 
 from __future__ import annotations
@@ -22,20 +19,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from jaxrag.training import grad_cache, optimisation
+from jaxrag.training import step as training
 from jaxrag.training.loop import Data, Evaluation, History, fit
 from jaxrag.training.optimisation import (
     Decay,
     Optimiser,
-    TrainState,
-    TrainStep,
     check_length,
     check_optimiser,
     learning_rate,
     make_optimiser,
 )
+from jaxrag.training.step import TrainState, TrainStep
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import Student, TokenPairs, encode
 from jaxrag.types import InputError
@@ -58,9 +54,9 @@ class StudentTraining:
       steps: number of steps; 0 derives it from ``epochs``.
       epochs: passes over the pairs.
       batch: pairs of a step, over all devices.
-      microbatch: pairs that pass through the network at a time, with accumulated gradients; a batch
-        is filled up to 1, 2, 4, 8, ... microbatches. It decides memory, rounding and dropout, which
-        do not depend on the number of devices.
+      microbatch: pairs that pass through the network at a time, on all devices together, with
+        accumulated gradients: divides the batch, and as many devices as divide it are used.
+      fsdp: devices that share one copy of the parameters and of the optimiser's state.
       optimiser, learning_rate, warmup, decay, weight_decay, clip: see
         `jaxrag.training.optimisation.make_optimiser` and `learning_rate`.
       dropout: whether to apply dropout, at the rate of the student's config.
@@ -78,6 +74,7 @@ class StudentTraining:
     epochs: float = 3.0
     batch: int = 4
     microbatch: int = 4
+    fsdp: int = 1
     optimiser: Optimiser = "adamw"
     learning_rate: float = 1e-4
     decay: Decay = "linear"
@@ -132,20 +129,6 @@ class TextPair(NamedTuple):
     question: str = ""
 
 
-class StudentBatch(NamedTuple):
-    """A batch of tokenised pairs, NumPy arrays.
-
-    Attributes:
-      pairs: token ids.
-      place: position of each pair in the batch; it and ``step`` seed dropout.
-      step: number of the step, repeated for each pair.
-    """
-
-    pairs: TokenPairs
-    place: Int[Any, " b"]
-    step: Int[Any, " b"]
-
-
 def tokenised(pairs: Sequence[TextPair], student: Student) -> TokenPairs:
     """All pairs, padded to the longest, so that every batch has one shape."""
     found = encode(student, [one.input for one in pairs], [one.target for one in pairs])
@@ -158,14 +141,8 @@ def tokenised(pairs: Sequence[TextPair], student: Student) -> TokenPairs:
     return found._replace(source=found.source[:, :s], target=found.target[:, :t])
 
 
-def make_batch(pairs: TokenPairs) -> StudentBatch:
-    """A batch with step number 0; see `jaxrag.training.optimisation.with_step`."""
-    place = np.arange(len(pairs.source), dtype=np.int32)
-    return StudentBatch(pairs, place, np.zeros_like(place))
-
-
 def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
-    """Endless shuffled batches, each pair once an epoch.
+    """Endless shuffled batches as `TokenPairs`, each pair once an epoch.
 
     Every process makes the same whole batches; its devices take their rows of them.
 
@@ -179,8 +156,8 @@ def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
             "batch (and microbatch), or make more pairs."
         )
 
-    def collate(rows: Sequence[int]) -> StudentBatch:
-        return make_batch(jax.tree.map(lambda array: array[np.asarray(rows)], pairs))
+    def collate(rows: Sequence[int]) -> TokenPairs:
+        return jax.tree.map(lambda array: array[np.asarray(rows)], pairs)
 
     dataset = grain.MapDataset.range(count).seed(settings.seed).shuffle().repeat()
     dataset = dataset.batch(settings.batch, batch_fn=collate)
@@ -195,37 +172,29 @@ def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh)
       module: a `Student`'s network.
       settings: dropout and optimiser.
       steps: length of the learning-rate schedule.
-      mesh: see `grad_cache.data_mesh`.
+      mesh: see `jaxrag.training.step.training_mesh`.
     """
-    return optimisation.make_step(
+
+    def loss(params: dict[str, Any], part: TokenPairs, key: jax.Array) -> Float[Array, ""]:
+        dropout = key if settings.dropout else None
+        return token_loss(
+            target_logprobs(module, params, part, key=dropout, remat=settings.remat)[0], part
+        )
+
+    return training.make_step(
+        training.summed(loss, lambda parts: parts.target_length.sum()),
         settings.optimiser_over(steps),
-        _logprobs(module, settings, mesh),
-        token_loss,
         microbatch=settings.microbatch,
         mesh=mesh,
-        prepare=optimisation.with_step,
-        metrics=lambda batch: {"tokens": int(batch.pairs.target_length.sum())},
+        seed=settings.seed,
+        metrics=lambda batch: {"tokens": int(batch.target_length.sum())},
     )
 
 
-def _logprobs(module: Any, settings: StudentTraining, mesh: Mesh) -> grad_cache.Embed:
-    """Log-probabilities [b t] of a microbatch's targets, with dropout."""
-
-    def logprobs(params: dict[str, Any], microbatch: StudentBatch) -> Float[Array, "b t"]:
-        key = None
-        if settings.dropout:
-            first = microbatch.step[0], microbatch.place[0]
-            key = optimisation.dropout_key(settings.seed, *first, mesh)
-        return target_logprobs(module, params, microbatch.pairs, key=key, remat=settings.remat)[0]
-
-    return logprobs
-
-
-def token_loss(logprobs: Float[Array, "b t"], batch: StudentBatch) -> Float[Array, ""]:
-    """Mean of -log p over all tokens of all targets, without padding."""
-    lengths = batch.pairs.target_length
-    where = jnp.arange(logprobs.shape[1]) < lengths[:, None]
-    return -jnp.where(where, logprobs, 0.0).sum() / lengths.sum()
+def token_loss(logprobs: Float[Array, "b t"], pairs: TokenPairs) -> Float[Array, ""]:
+    """Sum of -log p over all tokens of the targets, without padding."""
+    where = jnp.arange(logprobs.shape[1]) < pairs.target_length[:, None]
+    return -jnp.where(where, logprobs, 0.0).sum()
 
 
 def train(
@@ -236,9 +205,10 @@ def train(
     *,
     keep: Callable[[dict[str, Any], int], None],
     evaluate: Callable[[dict[str, Any], int], Evaluation] | None = None,
-    mesh: Mesh | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> None:
-    """Trains a student; resumes an earlier call in ``directory``, with the same bits.
+    """Trains a student; resumes an earlier call in ``directory``, with the same
+    bytes on the same devices.
 
     Args:
       pairs: training data.
@@ -249,20 +219,21 @@ def train(
         after an interruption; the last call has the parameters that training returns. Without
         evaluations, or with ``settings.best`` "", those are the last ones.
       evaluate: (parameters, step) -> metrics of held-out pairs, including ``settings.best``.
-      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
+      devices: see `jaxrag.training.step.training_mesh`.
 
     Raises:
       InputError: settings or data are invalid, ``directory`` is of another training, or the loss is
         not finite.
     """
-    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
-    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
+    mesh = training.training_mesh(
+        settings.batch, settings.microbatch, fsdp=settings.fsdp, devices=devices
+    )
     steps = settings.steps_over(len(pairs))
     step = make_step(student.module, settings, steps=steps, mesh=mesh)
     selects = bool(settings.best and settings.evaluate_every and evaluate)
 
     def params_of(state: TrainState) -> dict[str, Any]:
-        return grad_cache.local_arrays(state.params, mesh)[0]
+        return training.first_copy(state.params, mesh)
 
     state = fit(
         step.begin(student.params),

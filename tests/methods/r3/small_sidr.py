@@ -32,10 +32,9 @@ def text(rows: int, width: int, random: np.random.Generator) -> Text:
 def batch(n: int, m: int, seed: int = 0) -> ContrastiveBatch:
     random = np.random.default_rng(seed)
     targets = -random.exponential(3.0, (n, m)).astype(np.float32)
-    place = np.arange(n, dtype=np.int32)
-    return ContrastiveBatch(
-        text(n, 8, random), text(n * m, 16, random), targets, place, np.zeros_like(place)
-    )
+    queries, passages = text(n, 8, random), text(n * m, 16, random)
+    of_each = Text(*(array.reshape(n, m, *array.shape[1:]) for array in passages))
+    return ContrastiveBatch(queries, of_each, targets)
 
 
 def flat(tree: Any) -> np.ndarray:

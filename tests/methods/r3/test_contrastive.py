@@ -12,9 +12,7 @@ from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tok
 from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.models.bert.sidr import bag_of_tokens, keep_top
 from jaxrag.models.bert.towers import tower
-from jaxrag.models.parameters import flatten
-from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import hashes
+from jaxrag.training.step import make_mesh
 from jaxrag.types import InputError
 from tests.methods.r3 import small_sidr
 from tests.methods.r3.small_sidr import BERT, FIRST, batch, flat
@@ -30,14 +28,14 @@ def vectors(module: Any, params: Any, text: Text) -> Any:
 
 def plain_loss(module: Any, params: Any, data: ContrastiveBatch, settings: Update) -> Any:
     """The loss of the whole batch at once, straight from its definition."""
-    n = len(data.queries.ids)
-    m = len(data.passages.ids) // n
+    n, m = data.passages.lengths.shape
+    flat_ids, flat_lengths = data.passages.ids.reshape(n * m, -1), data.passages.lengths.ravel()
 
     def kept(dense: Any, own: Any) -> Any:
         return keep_top(dense, settings.top, tokens=own) if settings.top else dense
 
     order = np.r_[np.arange(n) * m, [i for i in range(n * m) if i % m]].astype(int)
-    passages = Text(data.passages.ids[order], data.passages.lengths[order])
+    passages = Text(flat_ids[order], flat_lengths[order])
     queries, own_q = vectors(module, tower(params, "query"), data.queries)
     found, own_d = vectors(module, tower(params, "passage"), passages)
     queries, found = (x / settings.temperature**0.5 for x in (queries, found))
@@ -78,7 +76,7 @@ def test_a_step_follows_the_gradient_of_the_loss(
     """Microbatches of 2 questions against all 8 at once, and AdamW by hand."""
     module, params = small_sidr.towers(tmp_path, shared=shared)
     data = batch(8, 3)
-    mesh = grad_cache.data_mesh(jax.devices()[:1])
+    mesh = make_mesh(jax.devices()[:1])
     step = make_step(module, settings, steps=10, microbatch=2, mesh=mesh)
     state, figures = step.update(step.begin(params), data, 0)
     whole = jax.jit(jax.value_and_grad(lambda p: plain_loss(module, p, data, settings)))
@@ -96,18 +94,6 @@ def test_a_step_follows_the_gradient_of_the_loss(
     assert known.mean() > 0.3
 
 
-@pytest.mark.slow
-def test_dropout_differs_by_step_and_is_the_same_again(tmp_path: Path) -> None:
-    module, params = small_sidr.towers(tmp_path, shared=True)
-    mesh = grad_cache.data_mesh(jax.devices()[:1])
-    step = make_step(module, Update(dropout=0.1), steps=10, microbatch=4, mesh=mesh)
-
-    def loss(number: int) -> float:
-        return float(step.update(step.begin(params), batch(4, 2), number)[1]["loss"])
-
-    assert loss(0) == loss(0) != loss(1)
-
-
 def test_a_warm_up_in_epochs_becomes_steps() -> None:
     # 1 epoch of 1,000 questions in batches of 128 are 7.8 steps
     how = SupervisedTraining(warmup_epochs=1, update=Update(warmup=3))
@@ -119,24 +105,17 @@ def test_a_warm_up_in_epochs_becomes_steps() -> None:
         Update(dropout=1.0)
 
 
-def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
-    module, params = small_sidr.towers(directory, shared=True)
-    mesh = grad_cache.data_mesh(jax.devices()[:devices])
-    step = make_step(
-        module, Update(learning_rate=5e-3, top=8, dropout=0.1), steps=steps, microbatch=4, mesh=mesh
-    )
+@pytest.mark.slow
+def test_the_loss_falls(tmp_path: Path) -> None:
+    """With dropout, on 2 devices that share one copy of the parameters."""
+    module, params = small_sidr.towers(tmp_path, shared=True)
+    update = Update(learning_rate=5e-3, top=8, dropout=0.1)
+    mesh = make_mesh(jax.devices()[:2], fsdp=2)
+    step = make_step(module, update, steps=30, microbatch=4, mesh=mesh)
     state, losses = step.begin(params), []
-    for number in range(steps):
+    for number in range(30):
         state, figures = step.update(state, batch(8, 2, seed=number % 2), number)
         losses.append(float(figures["loss"]))
-    return losses, state
-
-
-@pytest.mark.slow
-def test_two_devices_give_the_bits_of_one_and_the_loss_falls(tmp_path: Path) -> None:
-    losses, one = train(tmp_path, 1, 30)
-    again, two = train(tmp_path, 2, 30)
-    assert losses == again and hashes(flatten(one)) == hashes(flatten(two))
     assert losses[-1] + losses[-2] < 0.8 * (losses[0] + losses[1])
 
 

@@ -20,7 +20,7 @@ from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.dpr import Dpr, DprEncoder
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
-from jaxrag.training import grad_cache
+from jaxrag.training.step import make_mesh
 from jaxrag.types import InputError, Passage
 from tests.methods.r3.small_sidr import BERT, batch, flat
 from tests.models.bert import small_bert
@@ -36,10 +36,10 @@ def vectors(module: Any, params: Any, text: Text) -> Any:
 
 def plain_loss(module: Any, params: Any, data: ContrastiveBatch, settings: Update) -> Any:
     """The loss of the whole batch at once, straight from its definition."""
-    n = len(data.queries.ids)
-    m = len(data.passages.ids) // n
+    n, m = data.passages.lengths.shape
+    passages = Text(data.passages.ids.reshape(n * m, -1), data.passages.lengths.ravel())
     q = vectors(module, params["query"], data.queries)
-    d = vectors(module, params["passage"], data.passages)
+    d = vectors(module, params["passage"], passages)
     scores = q @ d.T / settings.temperature  # [n, nm]
     if settings.objective == "kl":
         own = jnp.stack([scores[i, i * m : (i + 1) * m] for i in range(n)])
@@ -70,7 +70,7 @@ def test_a_step_follows_the_gradient_of_the_loss(tmp_path: Path, settings: Updat
     path = small_bert.write(tmp_path / "bert", BERT, classifier=False)
     module, params = load_dpr(path, dtype=FLOAT32)
     params = jax.tree.map(lambda x: x * 0.4, params)
-    data, mesh = batch(8, 3), grad_cache.data_mesh(jax.devices()[:1])
+    data, mesh = batch(8, 3), make_mesh(jax.devices()[:1])
     step = make_step(module, settings, steps=10, microbatch=2, mesh=mesh)
     state, figures = step.update(step.begin(params), data, 0)
     value, gradients = jax.jit(
@@ -166,7 +166,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="DPR is not evaluated in its training"):
         dataclasses.replace(job, evaluation_data=(made.evaluation_data,))
     module, _ = load_dpr(job.start.located(), dtype=FLOAT32)
-    mesh = grad_cache.data_mesh(jax.devices()[:1])
+    mesh = make_mesh(jax.devices()[:1])
     with pytest.raises(InputError, match="form is 'released'; for DPR it is 'dpr' or 'paper'"):
         make_step(module, Update(form="released"), steps=1, microbatch=1, mesh=mesh)
 
@@ -195,7 +195,7 @@ def test_epochs_between_indexings_are_passes_over_the_questions_with_pools(
 
 @pytest.mark.parametrize("name", [pytest.param("dpr", marks=pytest.mark.slow), "reindexed"])
 def test_a_job_trains_and_its_checkpoint_is_searched(name: str, tmp_path: Path) -> None:
-    found = train_job.execute(name, tmp_path, "inputs", microbatch=8)  # one device
+    found = train_job.execute(name, tmp_path, "inputs")
     losses = [line["loss"] for line in found["metrics"] if "loss" in line]
     assert len(losses) == (4 if name == "dpr" else 3) and np.isfinite(losses).all()
     trained = tmp_path / "run" / "retriever"

@@ -1,17 +1,15 @@
 """Trainings of SiDR and R3 refuse evaluated questions, and record what they trained on."""
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from jaxrag.data.leakage import TRAINED_ON, question_set
-from jaxrag.methods.r3 import r3, supervised_training
+from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
 from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
@@ -22,10 +20,10 @@ from jaxrag.runs.run import execute
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.training import grad_cache
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.sidr import small_sidr
+from tests.training.processes import on_one_device
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +46,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return dataclasses.replace(run, method=method, index=index)
 
 
-def on_one_device(monkeypatch: Any) -> None:
-    """Trains without evaluations, in a fraction of the memory that eight devices take."""
-    mesh = grad_cache.data_mesh(jax.devices()[:1])
-    train = functools.partial(supervised_training.train, mesh=mesh)
-    monkeypatch.setattr(supervised_training, "train", train)
+def without_evaluations(monkeypatch: Any) -> None:
+    """Trains without evaluations, on one device."""
+    on_one_device(monkeypatch)
     monkeypatch.setattr(TrainSidr, "_evaluation", lambda self: None)
 
 
@@ -79,7 +75,7 @@ def test_evaluated_questions_are_not_trained_on(
     with pytest.raises(InputError, match=named):  # folder "data", splits train and queries
         job.execute(tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
-    on_one_device(monkeypatch)
+    without_evaluations(monkeypatch)
     path = dataclasses.replace(job, leakage="drop").execute(tmp_path / "dropped").path
     texts = [q.text for q in load_data(job.data[0], Path(job.cache)).questions]
     trained = question_set("", texts[:3] + texts[4:]).hashes
@@ -99,7 +95,7 @@ def test_questions_that_are_evaluated_later_are_not_trained_on(
 def test_what_a_checkpoint_has_seen_is_not_evaluated_with_it(
     small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    on_one_device(monkeypatch)
+    without_evaluations(monkeypatch)
     first = job_of(small, leakage="keep").execute(tmp_path / "first").path
     start = dataclasses.replace(job_of(small).start, checkpoint=str(first))
     train = dataclasses.replace(small.data, split="train")

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,15 @@ from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
-from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
-from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import hashes
 from jaxrag.types import InputError, Question, Ranking
 from tests.models.bert.small_bert import WORDS
 from tests.training import train_small
+from tests.training.contents import digest_of
 
 PROMPTS = """
 [context]
@@ -237,11 +236,11 @@ def train(
         directory / "run",
         evaluate=evaluate,
         keep=keep_with,
-        mesh=grad_cache.data_mesh(jax.devices()[:1]),
+        devices=jax.devices()[:1],
     )
     lines = (directory / "run" / "metrics.jsonl").read_text().splitlines()
     figures = [json.loads(line) for line in lines]
-    return json.dumps(hashes(flatten(params)), sort_keys=True), figures
+    return digest_of(params), figures
 
 
 def timeless(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -326,9 +325,7 @@ def test_scored_passages_exclude_the_pools(made: Path, passages: Passages, tmp_p
 def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path) -> None:
     def drawn(seed: int) -> list[list[int]]:
         maker = maker_of(made, passages, tmp_path / str(seed), seed=seed)
-        batches = [
-            maker.make(lambda: maker.encoder, range(4), step, online=False)[0] for step in range(6)
-        ]
+        batches = [maker.make(None, range(4), step)[0] for step in range(6)]
         return [np.asarray(batch.passages.ids).ravel().tolist() for batch in batches]
 
     for seed in (0, 1):
@@ -336,6 +333,33 @@ def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path
     first = drawn(0)
     assert first == drawn(0) != drawn(1)
     assert len({str(batch) for batch in first}) > 1  # nor is one step another's
+
+
+def test_the_next_part_is_searched_for_while_the_model_scores_one(
+    made: Path, passages: Passages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[int] = []
+    second = threading.Event()
+
+    class Searches:
+        def at(self, encoder: Any, step: int) -> Any:
+            return self.search
+
+        def search(self, texts: Any) -> Any:
+            parts.append(len(texts))
+            if len(parts) == 2:
+                second.set()
+            return [Ranking((1, 2), (1.0, 0.5)) for _ in texts], {}
+
+    def score(pairs: Any) -> Any:
+        assert second.wait(60)  # before the first part's scores are there
+        return [[] for _ in pairs]
+
+    maker = maker_of(made, passages, tmp_path, parts=2)
+    maker.searcher = Searches()
+    monkeypatch.setattr(maker, "_score", score)
+    rows, *_ = maker._explore(maker.encoder, range(4), 0)
+    assert parts == [2, 2] and rows == [[1, 2]] * 4
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -369,10 +393,10 @@ def test_retrievers_are_kept_on_the_way(made: Path, passages: Passages, tmp_path
     seen: dict[int, str] = {}
 
     def keep(params: Any, share: float) -> None:
-        kept[share] = json.dumps(hashes(flatten(params)), sort_keys=True)
+        kept[share] = digest_of(params)
 
     def evaluate(encoder: SidrEncoder, step: int) -> dict[str, Any]:
-        seen[step] = json.dumps(hashes(flatten(encoder.params)), sort_keys=True)
+        seen[step] = digest_of(encoder.params)
         return {"right": np.array([1.0])}
 
     _, figures = train(

@@ -1,4 +1,4 @@
-"""Fine-tuning a student: its loss, that it learns, and that its bits are the settings' alone."""
+"""Fine-tuning a student: its loss, that it learns, and that it goes on with the same bytes."""
 
 import dataclasses
 import json
@@ -9,10 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.core.hashing import canonical, digest
-from jaxrag.models.parameters import flatten
-from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import hashes
+from jaxrag.training.step import make_mesh
 from jaxrag.training.student.checkpoint import new_t5
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
@@ -22,7 +19,6 @@ from jaxrag.training.student.training import (
     TextPair,
     batches,
     best_step,
-    make_batch,
     make_step,
     token_loss,
     tokenised,
@@ -30,6 +26,7 @@ from jaxrag.training.student.training import (
 )
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
+from tests.training.contents import digest_of
 
 WORDS = ("abc", "bad", "cab", "dcba", "ace", "bed", "cede", "dab")
 PAIRS = [TextPair(f"q{i}", f"find {word}", f"{word[::-1]};") for i, word in enumerate(WORDS)]
@@ -49,12 +46,7 @@ def settings(**more: Any) -> StudentTraining:
     return StudentTraining(**(told | {"steps": 8, "best": "", "evaluate_every": 0} | more))
 
 
-def one_device() -> Any:
-    return grad_cache.data_mesh(jax.devices()[:1])
-
-
-def hash_of(params: Any) -> str:
-    return digest(canonical(hashes(flatten(params))))
+ONE = jax.devices()[:1]
 
 
 def flat(tree: Any) -> np.ndarray:
@@ -69,15 +61,15 @@ class Kept(list[tuple[int, str]]):
     """The steps of which parameters were kept, with the parameters' hashes."""
 
     def __call__(self, params: Any, step: int) -> None:
-        self.append((step, hash_of(params)))
+        self.append((step, digest_of(params)))
 
 
 def test_the_loss_by_hand() -> None:
-    # 2 tokens of the first target and 1 of the second: (1 + 2 + 3) / 3; padding's 9s do not count
+    # 2 tokens of the first target and 1 of the second: 1 + 2 + 3; padding's 9s do not count
     logprobs = -np.array([[1.0, 2.0, 9.0], [3.0, 9.0, 9.0]], np.float32)
     nothing = np.zeros((2, 3), np.int32)
     pairs = TokenPairs(nothing, np.array([1, 1]), nothing, np.array([2, 1]))
-    assert float(token_loss(logprobs, make_batch(pairs))) == 2.0
+    assert float(token_loss(logprobs, pairs)) == 6.0
 
 
 def test_batches_depend_on_the_seed_and_resume(student: Student) -> None:
@@ -86,7 +78,7 @@ def test_batches_depend_on_the_seed_and_resume(student: Student) -> None:
 
     def orders(seed: int) -> list[list[Any]]:
         data = batches(pairs, settings(seed=seed))
-        return [next(data).pairs.target.tolist() for _ in range(4)]
+        return [next(data).target.tolist() for _ in range(4)]
 
     found = orders(0)
     assert found == orders(0) != orders(1)
@@ -96,7 +88,7 @@ def test_batches_depend_on_the_seed_and_resume(student: Student) -> None:
     data, rest = batches(pairs, settings()), batches(pairs, settings())
     next(data)
     rest.set_state(json.loads(json.dumps(data.get_state())))
-    assert next(rest).pairs.target.tolist() == found[1]
+    assert next(rest).target.tolist() == found[1]
     with pytest.raises(InputError, match="8 pairs to train on, fewer than a batch of 16"):
         batches(pairs, settings(batch=16))
 
@@ -104,12 +96,12 @@ def test_batches_depend_on_the_seed_and_resume(student: Student) -> None:
 @pytest.mark.slow
 def test_microbatches_add_up_to_the_whole_batch(student: Student) -> None:
     """Gradients of 4 x 1 and 2 x 2 pairs: the loss of the whole batch, and AdamW's step by hand."""
-    batch = make_batch(jax.tree.map(lambda a: a[:4], tokenised(PAIRS, student)))
+    batch = jax.tree.map(lambda a: a[:4], tokenised(PAIRS, student))
 
     @jax.jit
     def whole(params: Any) -> Any:
-        found = target_logprobs(student.module, params, batch.pairs)[0]
-        return token_loss(found, batch)
+        found = target_logprobs(student.module, params, batch)[0]
+        return token_loss(found, batch) / batch.target_length.sum()
 
     value, gradients = jax.value_and_grad(whole)(student.params)
     norm = np.linalg.norm(flat(gradients))
@@ -118,11 +110,11 @@ def test_microbatches_add_up_to_the_whole_batch(student: Student) -> None:
     known = np.abs(g) > 1e-3 * np.abs(g).max()
     for microbatch in (1, 2):
         how = settings(microbatch=microbatch, dropout=False, clip=0.01, decay="constant")
-        step = make_step(student.module, how, steps=8, mesh=one_device())
+        step = make_step(student.module, how, steps=8, mesh=make_mesh(ONE))
         state, figures = step.update(step.begin(student.params), batch, 0)
         np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
         np.testing.assert_allclose(figures["norm"], norm, rtol=1e-4)
-        assert figures["tokens"] == batch.pairs.target_length.sum()
+        assert figures["tokens"] == batch.target_length.sum()
         moved = flat(state.params) - flat(student.params)
         wanted = -5e-3 * g / (np.abs(g) + 1e-8)
         np.testing.assert_allclose(moved[known], wanted[known], rtol=2e-2)
@@ -136,7 +128,7 @@ def test_training_memorises_pairs_and_generates_them(student: Student, tmp_path:
     )
     last: list[Any] = []
     train(PAIRS, student, how, tmp_path, keep=lambda p, step: last.append((p, step)),
-          mesh=one_device())  # fmt: skip
+          devices=ONE)  # fmt: skip
     [(params, step)] = last
     assert step == 200
     first, end = lines(tmp_path)[0]["loss"], lines(tmp_path)[-1]["loss"]
@@ -150,7 +142,7 @@ class Stop(Exception):
 
 
 @pytest.mark.slow
-def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Path) -> None:
+def test_a_resumed_training_ends_in_the_same_bytes(student: Student, tmp_path: Path) -> None:
     """Stopped after step 6 of 8, and never stopped; with dropout, which goes by the step."""
     how = settings(evaluate_every=3, best="loss")
 
@@ -164,21 +156,15 @@ def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Pa
 
     kept, whole = Kept(), Kept()
     with pytest.raises(Stop):
-        train(
-            PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=stops, mesh=one_device()
-        )
+        train(PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=stops, devices=ONE)
     assert [step for step, _ in kept] == [0, 3]
-    train(
-        PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=evaluates, mesh=one_device()
-    )
-    train(
-        PAIRS, student, how, tmp_path / "whole", keep=whole, evaluate=evaluates, mesh=one_device()
-    )
+    train(PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=evaluates, devices=ONE)
+    train(PAIRS, student, how, tmp_path / "whole", keep=whole, evaluate=evaluates, devices=ONE)
     assert [step for step, _ in kept] == [0, 3, 3, 6, 8]  # 3 is asked for again on the way back
     assert kept[:2] + kept[3:] == whole and kept[2] == kept[1]
     losses = [[line.get("loss") for line in lines(tmp_path / n)] for n in ("stopped", "whole")]
     assert losses[0] == losses[1] and len({*losses[1]}) == 9  # 8 steps, and None before them
-    before = hash_of(student.params)
+    before = digest_of(student.params)
     assert whole[0] == (0, before) and len({told for _, told in whole}) == 4
 
 
@@ -192,41 +178,19 @@ def test_early_stopping_keeps_the_best(student: Student, tmp_path: Path) -> None
     how = settings(steps=20, evaluate_every=2, best="loss", patience=2)
     for _ in range(2):  # the second time nothing is left to do
         kept = Kept()
-        train(
-            PAIRS, student, how, tmp_path / "low", keep=kept, evaluate=evaluate, mesh=one_device()
-        )
+        train(PAIRS, student, how, tmp_path / "low", keep=kept, evaluate=evaluate, devices=ONE)
         assert [line["step"] for line in lines(tmp_path / "low")] == [*range(9)]
         if _ == 0:
             assert [step for step, _ in kept] == [0, 2, 4]
     assert not kept
     # an accuracy is best where it is highest: at the start, and two more do not beat it
     how, kept = dataclasses.replace(how, best="accuracy"), Kept()
-    train(PAIRS, student, how, tmp_path / "high", keep=kept, evaluate=evaluate, mesh=one_device())
+    train(PAIRS, student, how, tmp_path / "high", keep=kept, evaluate=evaluate, devices=ONE)
     assert [step for step, _ in kept] == [0] and lines(tmp_path / "high")[-1]["step"] == 4
     how = dataclasses.replace(how, best="exact")
     with pytest.raises(InputError, match=r"'exact', .* defined are loss, accuracy"):
-        train(PAIRS, student, how, tmp_path / "no", keep=kept, evaluate=evaluate, mesh=one_device())
+        train(PAIRS, student, how, tmp_path / "no", keep=kept, evaluate=evaluate, devices=ONE)
     assert best_step({0: {"loss": None}, 2: {"loss": 4.0}, 4: {"loss": None}}, "loss") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("generator", "most"), [(None, 8), ("rbg", 2)])
-def test_several_devices_give_the_bits_of_one(
-    student: Student, generator: str | None, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With dropout, by JAX's default and by the generator of TPUs."""
-    monkeypatch.setattr(optimisation, "mask_generator", lambda _: generator)
-    make_step.cache_clear()
-    batch, found = make_batch(tokenised(PAIRS, student)), []
-    for devices in (1, most):
-        mesh = grad_cache.data_mesh(jax.devices()[:devices])
-        step = make_step(student.module, settings(batch=8, microbatch=1), steps=3, mesh=mesh)
-        state, losses = step.begin(student.params), []
-        for number in range(3):
-            state, figures = step.update(state, batch, number)
-            losses.append(float(figures["loss"]))
-        found.append((losses, hash_of(grad_cache.local_arrays(state.params, mesh)[0])))
-    assert found[0] == found[1] and len({*found[0][0]}) == 3
 
 
 def test_a_non_finite_loss_stops_training_and_names_the_step(
@@ -235,7 +199,7 @@ def test_a_non_finite_loss_stops_training_and_names_the_step(
     params = jax.tree.map(lambda x: x * np.float32(1e30), student.params)
     broken = dataclasses.replace(student, params=params)
     with pytest.raises(InputError, match=r"Step 1: (loss|norm) is (nan|inf)"):
-        train(PAIRS, broken, settings(dropout=False), tmp_path, keep=Kept(), mesh=one_device())
+        train(PAIRS, broken, settings(dropout=False), tmp_path, keep=Kept(), devices=ONE)
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,6 @@ class RankerBatch(NamedTuple):
       lengths: tokens of each pair; 0 for padding.
       labels: of each rewrite.
       where: False for padding; questions may have different numbers of rewrites.
-      slot: index of the question in the batch; with ``step`` the source of dropout's randomness.
-      step: index of the step.
     """
 
     ids: Int[Any, "q r t"]
@@ -147,8 +145,6 @@ class RankerBatch(NamedTuple):
     lengths: Int[Any, "q r"]
     labels: Float[Any, "q r"]
     where: Bool[Any, "q r"]
-    slot: Int[Any, " q"]
-    step: Int[Any, " q"]
 
 
 class Tokenised(NamedTuple):
@@ -169,7 +165,7 @@ def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) 
 
 
 def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: int) -> RankerBatch:
-    """A batch of step 0, padded to the bucket of its longest pair.
+    """A batch, padded to the bucket of its longest pair.
 
     Args:
       some: the questions.
@@ -187,8 +183,7 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
         for column, pair in enumerate(one.pairs):
             lengths[row, column] = length = len(pair.ids)
             ids[row, column, :length], segments[row, column, :length] = pair
-    slot = np.arange(len(some), dtype=np.int32)
-    return RankerBatch(ids, segments, lengths, labels, lengths > 0, slot, np.zeros_like(slot))
+    return RankerBatch(ids, segments, lengths, labels, lengths > 0)
 
 
 def number_of(examples: Sequence[RankingExample], unit: Unit, ties: Ties) -> int:

@@ -1,10 +1,7 @@
 """Training ARS-RAG's ranker: RankNet over all pairs of each question's rewrites.
 
 A batch has pairs, as in the paper, or questions: then each rewrite is encoded once a step, and the
-10 scores of a question's rewrites give all of its 90 ordered pairs. Microbatches pass through the
-network one after the other, so that results are bit-identical on any number of devices
-(`jaxrag.training.grad_cache`). Dropout depends on the seed, the step and the index in the batch
-alone, so it is the same after an interruption, too.
+10 scores of a question's rewrites give all of its 90 ordered pairs.
 
 Source: docs/methods.md, "ARS-RAG: ranker".
 """
@@ -25,7 +22,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jaxrag.core.checks import check_choices, check_share
-from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import Ties, ranknet_loss
 from jaxrag.methods.ars.ranker.data import (
     RankerBatch,
@@ -37,12 +33,12 @@ from jaxrag.methods.ars.ranker.data import (
 )
 from jaxrag.methods.ars.ranker.scorer import with_params
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
-from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
-from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import hashes
+from jaxrag.training import optimisation
+from jaxrag.training import step as training
+from jaxrag.training.checkpoints import values_name
 from jaxrag.training.loop import Evaluation, fit
-from jaxrag.training.optimisation import TrainState, TrainStep
+from jaxrag.training.step import TrainState, TrainStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +57,8 @@ class RankerTraining:
         encoded once; an epoch of ten rewrites a question then costs a ninth.
       batch: pairs or questions per step, on all devices together.
       microbatch: pairs, or questions with all their rewrites, that pass through the network at a
-        time; a batch is filled up to 1, 2, 4, 8, ... microbatches. It changes memory and the last
-        bits of results; the number of devices does not change results.
+        time, on all devices together: divides the batch, and as many devices as divide it are used.
+      fsdp: devices that share one copy of the parameters and of the optimiser's state.
       ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
       dropout: of the pooled state, before the head.
       encoder_dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own rate. Whether
@@ -81,6 +77,7 @@ class RankerTraining:
     unit: Unit = "pairs"
     batch: int = 64
     microbatch: int = 8
+    fsdp: int = 1
     ties: Ties = "half"
     dropout: float = 0.1
     encoder_dropout: float = 0.1
@@ -121,58 +118,43 @@ def make_step(
       module: the network.
       settings: loss, dropout and optimiser.
       steps: over which the learning rate goes.
-      mesh: as of `grad_cache.data_mesh`.
+      mesh: see `jaxrag.training.step.training_mesh`.
     """
-    return optimisation.make_step(
+    trained = module.clone(dropout=settings.encoder_dropout)
+
+    def loss(params: dict[str, Any], part: RankerBatch, key: jax.Array) -> Float[Array, ""]:
+        scores = _scores(trained, params, part, key, dropout=settings.dropout)
+        one = partial(ranknet_loss, ties=settings.ties)
+        return jax.vmap(lambda s, y, w: one(s, y, where=w))(scores, part.labels, part.where).sum()
+
+    return training.make_step(
+        training.summed(loss, lambda parts: parts.labels[..., 0].size),
         settings.optimiser(steps),
-        _scores(module, settings, mesh),
-        _loss(settings),
         microbatch=settings.microbatch,
         mesh=mesh,
-        prepare=optimisation.with_step,
+        seed=settings.seed,
         metrics=lambda batch: {"without_pair": without_pair(batch, settings.ties)},
     )
 
 
-def _scores(module: RankerNetwork, settings: RankerTraining, mesh: Mesh) -> grad_cache.Embed:
-    """Scores [q r] of a microbatch, with dropout."""
-
-    def noise(microbatch: RankerBatch) -> Float[Array, "q r d"]:
-        shape = (microbatch.ids.shape[1], module.config.hidden_size)
-
-        def draw(step: jax.Array, slot: jax.Array) -> Float[Array, "r d"]:
-            key = jax.random.fold_in(jax.random.key(settings.seed), step)
-            return dropout_noise(jax.random.fold_in(key, slot), shape, settings.dropout)
-
-        return jax.vmap(draw)(microbatch.step, microbatch.slot)
-
-    trained = module.clone(dropout=settings.encoder_dropout)
-
-    def scores(params: dict[str, Any], microbatch: RankerBatch) -> Float[Array, "q r"]:
-        q, r, t = microbatch.ids.shape
-        ids, segments = microbatch.ids.reshape(q * r, t), microbatch.segments.reshape(q * r, t)
-        where = jnp.arange(t) < microbatch.lengths.reshape(-1, 1)
-        dropped = noise(microbatch).reshape(q * r, -1) if settings.dropout else None
-        first = microbatch.step[0], microbatch.slot[0]
-        key = optimisation.dropout_key(settings.seed, *first, mesh)
-        found: Any = trained.apply(
-            {"params": params}, ids, segments, where=where, noise=dropped, rngs={"dropout": key}
-        )
-        return found.reshape(q, r)
-
-    return scores
-
-
-def _loss(settings: RankerTraining) -> grad_cache.Loss:
-    """Mean loss of the batch's questions; a question without a pair has loss 0."""
-
-    def loss(scores: Float[Array, "q r"], batch: RankerBatch) -> Float[Array, ""]:
-        one = partial(ranknet_loss, ties=settings.ties)
-        return jax.vmap(lambda s, y, w: one(s, y, where=w))(
-            scores, batch.labels, batch.where
-        ).mean()
-
-    return loss
+def _scores(
+    module: RankerNetwork,
+    params: dict[str, Any],
+    part: RankerBatch,
+    key: jax.Array,
+    *,
+    dropout: float,
+) -> Float[Array, "q r"]:
+    """Scores of a microbatch, with dropout of the pooled state and inside the encoder."""
+    (q, r, t), keys = part.ids.shape, jax.random.split(key)
+    ids, segments = part.ids.reshape(q * r, t), part.segments.reshape(q * r, t)
+    where = jnp.arange(t) < part.lengths.reshape(-1, 1)
+    shape = (q * r, module.config.hidden_size)
+    noise = dropout_noise(keys[0], shape, dropout) if dropout else None
+    found: Any = module.apply(
+        {"params": params}, ids, segments, where=where, noise=noise, rngs={"dropout": keys[1]}
+    )
+    return found.reshape(q, r)
 
 
 def train(
@@ -182,9 +164,9 @@ def train(
     directory: Path,
     *,
     evaluate: Callable[[CrossEncoderReranker, int], Evaluation] | None = None,
-    mesh: Mesh | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
-    """Trains a ranker, or resumes an interrupted training bit-identically.
+    """Trains a ranker, or resumes an interrupted training.
 
     Args:
       examples: questions with labelled rewrites.
@@ -192,25 +174,25 @@ def train(
       settings: see `RankerTraining`.
       directory: for checkpoints and metrics.
       evaluate: (ranker with the parameters of that step, step) -> metrics of held-out questions.
-      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
+      devices: see `jaxrag.training.step.training_mesh`.
 
     Returns:
-      The parameters, on this process's first device.
+      The parameters, on this process's devices.
 
     Raises:
       InputError: settings, data and the content of ``directory`` do not fit, or the loss is NaN.
     """
-    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
-    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
+    mesh = training.training_mesh(
+        settings.batch, settings.microbatch, fsdp=settings.fsdp, devices=devices
+    )
     steps = settings.steps_over(examples)
     module: Any = ranker.module
     step = make_step(module, settings, steps=steps, mesh=mesh)
 
     def evaluated(state: TrainState, number: int) -> Evaluation:
         assert evaluate is not None
-        params = grad_cache.local_arrays(state.params, mesh)[0]
-        name = digest(canonical(hashes(flatten(params))))
-        return evaluate(with_params(ranker, params, name), number)
+        params = training.local_copy(state.params, mesh)
+        return evaluate(with_params(ranker, params, values_name(params)), number)
 
     state = fit(
         step.begin(ranker.params),
@@ -230,4 +212,4 @@ def train(
         evaluate=evaluated if evaluate else None,
         evaluate_every=settings.evaluate_every,
     )
-    return grad_cache.local_arrays(state.params, mesh)[0]
+    return training.local_copy(state.params, mesh)

@@ -17,6 +17,7 @@ from jaxrag.methods.ars.ranker.evaluation import metrics, random_orders, table
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.types import InputError
 from tests.methods.ars.ranker import small_ranker
+from tests.training.processes import on_one_device
 
 NAN = float("nan")
 
@@ -64,13 +65,7 @@ def made(directory: Path, **more: Any) -> job.TrainRanker:
 
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight would compile everything eight times; tests/training has them."""
-    import jax
-
-    from jaxrag.training import grad_cache
-
-    all_of_them = grad_cache.data_mesh
-    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    on_one_device(monkeypatch)
 
 
 def read(file: Path) -> list[dict[str, Any]]:
