@@ -367,6 +367,10 @@ class Seq2Seq:
         """Name in tables."""
         return short_name(self.checkpoint)
 
+    def require(self) -> None:
+        """Raises InputError if there are fewer devices."""
+        device_mesh(data=self.data_parallel, model=self.tensor_parallel)
+
     def load(self, cache: Path) -> LanguageModel:
         """Loads the checkpoint; raises as `Seq2SeqModel.load`, or if no checkpoint is named."""
         if not self.checkpoint:

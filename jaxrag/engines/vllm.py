@@ -235,6 +235,11 @@ class Vllm:
         """Name in tables."""
         return f"{short_name(self.checkpoint)}, vLLM"
 
+    def require(self) -> None:
+        """Raises InputError if vLLM is not installed."""
+        if importlib.util.find_spec("vllm") is None:
+            vllm_library()
+
     def load(self, cache: Path) -> VllmModel:
         """Starts vLLM on the checkpoint.
 

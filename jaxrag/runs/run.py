@@ -1,22 +1,20 @@
 """A run: a method answers the questions of a data set into a run directory.
 
-A `Run` is a tree of frozen dataclasses of settings. `prepare` loads the models, the index and the
-helpers that the method's `needs` name; `execute` sends its questions through the scheduler and
-appends each answer to the run directory as soon as it is known.
+A `Run` is a tree of frozen dataclasses of settings. `execute` takes four steps, each of which gets
+what the one before has found: `check`, `load`, `answer` (through the scheduler, each answer
+appended to the run directory as soon as it is known) and `record`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -25,7 +23,7 @@ from jaxrag.core.file_states import one_start
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
-from jaxrag.core.tracking import Track, trackers, tracking
+from jaxrag.core.tracking import trackers
 from jaxrag.data.dataset import Dataset, DataSettings, lacking, unanswered
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
@@ -34,10 +32,8 @@ from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import QuestionOutcome, Scheduler
 from jaxrag.evaluation import metrics
-from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
-from jaxrag.models import processes
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, QueryLikelihood, RerankerSettings
 from jaxrag.runs import model_check, shares
@@ -49,6 +45,7 @@ from jaxrag.runs.loading import (
     load_model,
     open_index_over,
 )
+from jaxrag.runs.tally import Failures, Tally
 from jaxrag.steps import prompts
 from jaxrag.steps.episode import Method, answer_question
 from jaxrag.steps.inspection_tool import InspectionTool
@@ -156,13 +153,31 @@ class Run:
         return Outcome(tuple(shown), Path(workdir), errors)
 
 
-class PreparedRun(NamedTuple):
-    """A run ready to start: its data, questions and tools, and the contents of config.json."""
+class LoadedQuestions(NamedTuple):
+    """The questions of a run with all that answers them, and the contents of config.json.
+
+    Attributes:
+      dataset: their data set.
+      questions: the questions.
+      tools: models, index and helpers.
+      corpus: the passages that are searched, or else the data set's.
+      record: contents of config.json.
+    """
 
     dataset: Dataset
     questions: tuple[Question, ...]
     tools: Tools
+    corpus: Passages
     record: dict[str, Any]
+
+
+@runtime_checkable
+class Requiring(Protocol):
+    """Settings of a model, index or reranker that need a package or several devices."""
+
+    def require(self) -> None:
+        """Raises InputError if these are missing; loads nothing."""
+        ...
 
 
 def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
@@ -179,7 +194,7 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
 def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> None:
     """Checks, before anything is loaded, that the settings meet the method's needs.
 
-    ``given`` are helpers that need no settings, as in `prepare`.
+    ``given`` are helpers that need no settings, as in `load`.
 
     Raises:
       InputError: something is missing, or a file of prompts cannot be read; the message names the
@@ -296,29 +311,6 @@ def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     return {"max_length": encode.max_length}
 
 
-@one_start()
-def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None) -> PreparedRun:
-    """Loads the data, models, index and helpers of a run.
-
-    Args:
-      run: the run.
-      cache: directory of data sets and indexes.
-      given: loaded helpers, by the method's field; their settings are ignored.
-
-    Raises:
-      InputError: something cannot be loaded, or does not meet the method's needs.
-    """
-    check_needs(run, given=given)
-    dataset, questions = load_questions(run, cache)
-    tools, identities = load_tools(run, cache, given=given)
-    record = settings_record(run, dataset, questions)
-    for name, identity in identities.items():
-        record[name] |= identity
-    for field, helper in run.needs.helpers.items():
-        record["helpers"][field] |= json.loads(tools.helpers[helper].identity)
-    return PreparedRun(dataset, questions, tools, record)
-
-
 def _language_model(run: Run, cache: Path) -> LanguageModel:
     """The run's language model, loaded once; InputError if the method needs what it lacks."""
     model, needs = load_model(run.model, cache), run.needs
@@ -350,7 +342,7 @@ def load_tools(
     Args:
       run: the run.
       cache: directory of data sets and indexes.
-      given: as in `prepare`.
+      given: as in `load`.
 
     Returns:
       The tools, and the identities of language model, retriever and reranker.
@@ -406,66 +398,77 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
+    check(run)
+    loaded = load(run)
+    with shares.opened(Path(workdir), loaded.record, loaded.questions) as share:
+        answer(run, loaded, share)
+        return record(loaded, share) if share.joined() else {}
+
+
+def check(run: Run) -> None:
+    """Finds, before anything is loaded, what would stop the run later.
+
+    Raises:
+      InputError: the settings do not meet the method's needs, a package or devices are missing, a
+        checkpoint is not there, or a server lacks the model.
+      EngineDown: a server does not answer.
+    """
     trackers()
-    cache, workdir = Path(run.cache), Path(workdir)
-    count, process = jax.process_count(), jax.process_index()
-    if count == 1:
-        return _execute_alone(run, prepare(run, cache), workdir)
-    loaded = prepare(run, cache)
-    with contextlib.ExitStack() as held:
-        if not process:  # refuses another run's directory before anything is computed
-            whole = held.enter_context(RunDirectory.open(workdir, loaded.record))
-        track = held.enter_context(tracking(workdir, writes=not process))
-        share = shares.share_directory(workdir, process)
-        with RunDirectory.open(share, loaded.record) as directory:
-            own, done = processes.share_of(loaded.questions), shares.answered(workdir)
-            _answer_all(run, loaded, own, directory, done | directory.finished, track)
-        jax.distributed.shutdown()  # waits for the others
-        if process:
-            return {}
-        shares.put_together(workdir, whole, loaded.questions, count)
-        return _finish(run, loaded, whole, track)
+    check_needs(run)
+    index = run.index if run.needs.search else None
+    for part in (run.model, index, run.reranker if run.needs.reranker else None):
+        if isinstance(part, Requiring):
+            part.require()
+    check_model(run.model, Path(run.cache))
 
 
-def _execute_alone(run: Run, loaded: PreparedRun, workdir: Path) -> dict[str, Any]:
-    """Answers all questions in this process."""
-    with RunDirectory.open(workdir, loaded.record) as directory, tracking(workdir) as track:
-        _answer_all(run, loaded, loaded.questions, directory, directory.finished, track)
-        return _finish(run, loaded, directory, track)
+@one_start()
+def load(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> LoadedQuestions:
+    """Loads the data, models, index and helpers of a run.
+
+    Args:
+      run: the run.
+      given: loaded helpers, by the method's field; their settings are ignored.
+
+    Raises:
+      InputError: something cannot be loaded, or does not meet the method's needs.
+    """
+    check_needs(run, given=given)
+    cache = Path(run.cache)
+    dataset, questions = load_questions(run, cache)
+    tools, identities = load_tools(run, cache, given=given)
+    settings = settings_record(run, dataset, questions)
+    for name, identity in identities.items():
+        settings[name] |= identity
+    for field, helper in run.needs.helpers.items():
+        settings["helpers"][field] |= json.loads(tools.helpers[helper].identity)
+    corpus = tools.retriever.corpus if run.needs.search else dataset.passages
+    return LoadedQuestions(dataset, questions, tools, corpus, settings)
 
 
-def _corpus(run: Run, loaded: PreparedRun) -> Passages:
-    return loaded.tools.retriever.corpus if run.needs.search else loaded.dataset.passages
+def answer(run: Run, loaded: LoadedQuestions, share: shares.Share) -> None:
+    """Answers the questions of a share that have no answer yet into its directory.
 
-
-def _finish(run: Run, loaded: PreparedRun, directory: RunDirectory, track: Track) -> dict[str, Any]:
-    """Writes the metrics of all questions, and the passages that the answers name."""
-    named = _corpus(run, loaded).find(directory.named_passages())
-    found = directory.finish([q.id for q in loaded.questions], passages=named)
-    track(len(loaded.questions), {"result": found})
-    return found
-
-
-def _answer_all(
-    run: Run,
-    loaded: PreparedRun,
-    questions: Sequence[Question],
-    directory: RunDirectory,
-    done: frozenset[str],
-    track: Track,
-) -> None:
-    """Answers the questions that are not ``done`` into a run directory."""
+    The progress line is updated after every batch of an engine, not only when questions end.
+    """
     store = Store(store_path(run.store, run.cache))
     try:
-        with run_log(directory.path / "log.jsonl"):
-            todo = [question for question in questions if question.id not in done]
+        with run_log(share.directory.path / "log.jsonl"):
             scheduler = Scheduler(store, live=run.live, before=_model_check(run, loaded, store))
-            _answer(run, loaded, todo, len(questions), scheduler, directory, track)
+            _answer(run, loaded, scheduler, share)
     finally:
         store.close()
 
 
-def _model_check(run: Run, loaded: PreparedRun, store: Store) -> Callable[[], None]:
+def record(loaded: LoadedQuestions, share: shares.Share) -> dict[str, Any]:
+    """Writes the metrics of all questions, and the passages that the answers name."""
+    named = loaded.corpus.find(share.whole.named_passages())
+    results = share.whole.finish([q.id for q in loaded.questions], passages=named)
+    share.track(len(loaded.questions), {"result": results})
+    return results
+
+
+def _model_check(run: Run, loaded: LoadedQuestions, store: Store) -> Callable[[], None]:
     """Checks the model, before it answers the first question; see `jaxrag.runs.model_check`."""
     if not run.check_model:
         return lambda: None
@@ -473,22 +476,10 @@ def _model_check(run: Run, loaded: PreparedRun, store: Store) -> Callable[[], No
     return lambda: model_check.check_before(run.name, llm, reader, store, Path(run.cache))
 
 
-def _answer(
-    run: Run,
-    loaded: PreparedRun,
-    todo: Sequence[Question],
-    count: int,
-    scheduler: Scheduler,
-    directory: RunDirectory,
-    track: Track,
-) -> None:
-    """Answers questions, of ``count`` in all.
-
-    The progress line is updated after every batch of an engine, not only when questions end.
-    """
-    dataset, asked, tools, _ = loaded
-    passages = _corpus(run, loaded)
-    label, tally, failures = f"{run.name} on {dataset.name}", Tally(), _Failures()
+def _answer(run: Run, loaded: LoadedQuestions, scheduler: Scheduler, share: shares.Share) -> None:
+    dataset, asked, tools, *_ = loaded
+    count, todo, directory = share.count, share.todo, share.directory
+    label, tally, failures = f"{run.name} on {dataset.name}", Tally(), Failures()
     fields = {"run": label, "questions": count, "left": len(todo)}
     _log.info("started", extra={"fields": fields})
     for note in (unanswered(dataset, asked), lacking(dataset, asked)):
@@ -508,31 +499,31 @@ def _answer(
             (q, functools.partial(answer_question, run.method, q, tools)) for q in todo
         )
         while batch := list(itertools.islice(ended, _WRITTEN)):
-            lines = _lines(run, batch, dataset, passages)
+            lines = _lines(run, batch, loaded)
             timings = list(map(_timing, batch))
             failures.report(batch)
             directory.append(lines, timings)
             tally.add(lines, timings)
             _log.info("progress", extra={"fields": tally.fields()})
             done += len(batch)
-            track(done, {"progress": tally.fields()})
+            share.track(done, {"progress": tally.fields()})
             advance(len(batch), tally.note())
     failures.end()
     _log.info("finished", extra={"fields": tally.fields()})
 
 
-def _timing(one: QuestionOutcome) -> dict[str, Any]:
-    spent = {name: getattr(one, name) for name in ("seconds", "store_hits", "stored")}
-    return {"question_id": one.id.id, **spent}
+def _timing(ended: QuestionOutcome) -> dict[str, Any]:
+    spent = {name: getattr(ended, name) for name in ("seconds", "store_hits", "stored")}
+    return {"question_id": ended.id.id, **spent}
 
 
 def _lines(
-    run: Run, batch: Sequence[QuestionOutcome], dataset: Dataset, passages: Passages
+    run: Run, batch: Sequence[QuestionOutcome], loaded: LoadedQuestions
 ) -> list[dict[str, Any]]:
     """Lines of answers.jsonl; the first passage of each question is read from disk in one call."""
-    first = {name for one in batch for name in _selected(one)[:1]}
-    known = {passage.id: passage for passage in passages.find(sorted(first))}
-    return [_line(run, one, dataset, known) for one in batch]
+    names = {name for ended in batch for name in _selected(ended)[:1]}
+    first = {passage.id: passage for passage in loaded.corpus.find(sorted(names))}
+    return [_line(run, ended, loaded.dataset, first) for ended in batch]
 
 
 def _selected(ended: QuestionOutcome) -> Sequence[str]:
@@ -541,7 +532,7 @@ def _selected(ended: QuestionOutcome) -> Sequence[str]:
 
 
 def _line(
-    run: Run, ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]
+    run: Run, ended: QuestionOutcome, dataset: Dataset, passages: Mapping[str, Passage]
 ) -> dict[str, Any]:
     question: Question = ended.id
     line: dict[str, Any] = {
@@ -556,89 +547,8 @@ def _line(
     # Branches may have written into the trace in any order; sorted keys make the bytes the same.
     trace = json.loads(canonical(ended.value.trace))
     if "ids" in trace.get("selected", {}):
-        first = next((known[name] for name in _selected(ended)), None)
+        first = next((passages[name] for name in _selected(ended)), None)
         holds = metrics.holds_answer(question, first, run.normalization)
         if holds is not None:
             line["top_holds_answer"] = holds
     return {**line, "prediction": ended.value.text, "trace": trace, "cost": ended.cost}
-
-
-class _Failures:
-    """Reports each error once, with the first question that it stopped, and counts the others."""
-
-    def __init__(self) -> None:
-        self._questions: dict[str, list[str]] = {}
-
-    def report(self, batch: Sequence[QuestionOutcome]) -> None:
-        """Logs the errors that are new among the outcomes."""
-        for ended in batch:
-            if ended.error is None:
-                continue
-            text, first = str(ended.error), {"question_id": ended.id.id}
-            if text not in self._questions:
-                _log.warning("question %s failed: %s", ended.id.id, text, extra={"fields": first})
-            self._questions.setdefault(text, []).append(ended.id.id)
-
-    def end(self) -> None:
-        """Logs how often the repeated errors came."""
-        for first, *others in self._questions.values():
-            if others:
-                fields = {"question_id": first, "others": len(others)}
-                message = "question %s and %d others have the same error"
-                _log.warning(message, first, len(others), extra={"fields": fields})
-
-
-class Tally:
-    """Sums over the questions that this process has answered, for the log and the progress line."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._requests: Counter[str] = Counter()
-
-    def request(self, name: str, size: int) -> None:
-        """Counts requests answered by an engine; ``name`` is "generate", "search" and so on."""
-        self._requests[name] += size
-
-    def add(self, lines: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]]) -> None:
-        """Adds lines of answers.jsonl and timings.jsonl."""
-        for line in lines:
-            self._counts["questions"] += 1
-            if "error" in line:
-                self._counts["errors"] += 1
-                continue
-            self._counts["retrieved"] += int(metrics.gate(line)["trigger"])
-            self._counts["truncated"] += int("truncated" in line["trace"])
-            if any(not one["ids"] for one in line["trace"].get("searches", ())):
-                self._counts["empty_searches"] += 1
-            self._counts.update(line["cost"])
-        for timing in timings:
-            self._counts["store_hits"] += timing["store_hits"]
-
-    def fields(self) -> dict[str, int]:
-        """The counts by name."""
-        return dict(sorted(self._counts.items()))
-
-    def note(self) -> str:
-        """A short summary; until the first question ends, of the requests answered."""
-        counts = self._counts
-        if not counts["questions"]:
-            requests = sorted(self._requests.items())
-            return "requests answered: " + ", ".join(f"{name} {_short(n)}" for name, n in requests)
-        answered = counts["questions"] - counts["errors"]
-        parts = [f"retrieves {100 * counts['retrieved'] / max(answered, 1):.0f} %"]
-        parts += [f"{_short(counts['llm_calls'])} LLM calls"]
-        parts += [f"{_short(counts['prompt_tokens'] + counts['new_tokens'])} tokens"]
-        parts += [f"{_short(counts['store_hits'])} from the store"]
-        if counts["truncated"]:
-            parts.append(f"{counts['truncated']} with passages cut")
-        if counts["errors"]:
-            parts.append(f"{counts['errors']} errors")
-        return ", ".join(parts)
-
-
-def _short(count: int) -> str:
-    """A count with three significant digits, such as 12.3k."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= limit:
-            return f"{count / limit:.3g}{letter}"
-    return str(count)

@@ -7,16 +7,79 @@ answer depends on its question alone, so that it is the one that a single proces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jaxrag.core import jsonl
+from jaxrag.core.tracking import Track, tracking
 from jaxrag.evaluation.records import RunDirectory, newest
+from jaxrag.models import processes
 from jaxrag.types import InputError, Question
 
 FOLDER = "processes"
 """The folder of the processes' run directories."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What this process answers of a run.
+
+    Attributes:
+      whole: the run's directory, which of several processes the first alone holds.
+      directory: where this process writes; the same, if it is the only one.
+      questions: of the run.
+      todo: this process's questions that have no answer yet.
+      count: number of this process's questions.
+      track: passes figures on, see `jaxrag.core.tracking`.
+    """
+
+    whole: RunDirectory
+    directory: RunDirectory
+    questions: Sequence[Question]
+    todo: Sequence[Question]
+    count: int
+    track: Track
+
+    def joined(self) -> bool:
+        """Puts all shares together in the run's directory; False in all processes but the first.
+
+        Raises:
+          InputError: another process stopped early; the answers of the others are kept.
+        """
+        number, count = jax.process_index(), jax.process_count()
+        if count > 1:
+            jax.distributed.shutdown()  # waits for the others
+        if count > 1 and not number:
+            put_together(self.whole.path, self.whole, self.questions, count)
+        return not number
+
+
+@contextlib.contextmanager
+def opened(
+    workdir: Path, record: Mapping[str, Any], questions: Sequence[Question]
+) -> Iterator[Share]:
+    """This process's share of a run, its directories open for writing.
+
+    Raises:
+      InputError: ``workdir`` holds a run with another record.
+    """
+    number, several = jax.process_index(), jax.process_count() > 1
+    # the whole run's first: another run's directory is refused before anything is computed
+    paths = [] if number else [workdir]
+    paths += [share_directory(workdir, number)] if several else []
+    own = processes.share_of(questions)
+    with contextlib.ExitStack() as held:
+        directories = [held.enter_context(RunDirectory.open(path, record)) for path in paths]
+        track = held.enter_context(tracking(workdir, writes=not number))
+        whole, directory = directories[0], directories[-1]
+        done = directory.finished | (answered(workdir) if several else frozenset())
+        todo = [question for question in own if question.id not in done]
+        yield Share(whole, directory, questions, todo, len(own), track)
 
 
 def share_directory(workdir: Path, process: int) -> Path:

@@ -40,7 +40,7 @@ from jaxrag.models.processes import shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
-from jaxrag.runs.run import Run, prepare, store_path
+from jaxrag.runs.run import Run, load, store_path
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
@@ -106,7 +106,7 @@ def outcome(
       InputError: none of the questions is among the run's, or one failed.
     """
     run, student = downstream.run, {downstream.helper: LanguageModelTool(model)}
-    dataset, questions, tools, _ = prepare(run, Path(run.cache), given=student)
+    dataset, questions, tools, *_ = load(run, given=student)
     wanted = set(question_ids)
     some = [question for question in questions if question.id in wanted]
     if not some:

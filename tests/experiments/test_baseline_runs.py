@@ -15,13 +15,14 @@ from jaxrag.methods.baselines import cor
 from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.runs import run as runs
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
-from jaxrag.runs.run import Run, execute, prepare
+from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
@@ -291,7 +292,7 @@ def test_methods_that_inspect_the_model_run_end_to_end(
 def test_an_engine_that_cannot_be_inspected_is_refused(small: Run, tmp_path: Path) -> None:
     run = run_on(small, config("dragin"))
     with pytest.raises(InputError, match=r"needs the model's attentions and hidden states.*local"):
-        prepare(run, tmp_path / "cache")
+        runs.load(dataclasses.replace(run, cache=str(tmp_path / "cache")))
 
 
 @pytest.mark.parametrize("name, base", [("baselines_small", "small"), ("baselines", "ars")])

@@ -24,7 +24,7 @@ from jaxrag.engines.vllm import Vllm
 from jaxrag.retrieval.dense import encoder
 from jaxrag.runs import config_file, loading
 from jaxrag.runs.loading import Kept, load_data, load_model, open_index_over
-from jaxrag.runs.run import Run, prepare
+from jaxrag.runs.run import Run, load
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
 from tests.engines.tiny_model import TEMPLATE, write_tiny_model
@@ -151,16 +151,16 @@ CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
 def as_a_new_process(run: Run) -> dict[str, Any]:
     load_model.cache_clear()
     open_index_over.cache_clear()
-    return prepare(run, Path(run.cache)).record
+    return load(run).record
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_next_job_uses_the_files_as_they_are(run: Run, world: Path, name: str) -> None:
     path, change = CHANGES[name]
-    before = prepare(run, Path(run.cache))
-    again = prepare(run, Path(run.cache))
+    before = load(run)
+    again = load(run)
     change(world / path)
-    after = prepare(run, Path(run.cache))
+    after = load(run)
     assert before.record == again.record != after.record == as_a_new_process(run)
     assert _model(before) is _model(again)
 

@@ -10,15 +10,19 @@ import pytest
 from jaxrag.data.folder import Folder
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.methods.errr import queries, rrr
+from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs import run as runs
-from jaxrag.runs.run import Run, Tally, load_questions, load_tools
+from jaxrag.runs.run import Run, load_questions, load_tools
+from jaxrag.runs.tally import Tally
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError
+from jaxrag.types import EngineDown, InputError
 from tests.scripted import ScriptedModel
 
 COST = {"llm_calls": 2, "prompt_tokens": 700, "new_tokens": 10, "searches": 1}
@@ -175,3 +179,29 @@ def test_a_model_without_the_log_probabilities_that_a_method_needs_is_refused(
     parts = NotedParts(logprobs=True, model_gives=False)
     with pytest.raises(InputError, match="decides by the log-probabilities"):
         _loaded(parts, monkeypatch, tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lacking:
+    """An index, of a package that is not installed."""
+
+    name = "lacking"
+    gives_vectors = False
+    checkpoints = ()
+
+    def require(self) -> None:
+        raise InputError("the package is missing")
+
+
+def test_what_is_missing_is_found_before_the_data_are_loaded(tmp_path: Path) -> None:
+    nowhere = Folder(str(tmp_path / "nowhere"))
+    method = dataclasses.replace(STANDARD_RAG, reader=Reader(prompts="small"))
+    with pytest.raises(InputError, match="the package is missing"):
+        runs.execute(Run(method, nowhere, Local(), Lacking()), tmp_path / "run")  # type: ignore[arg-type]
+    many = Local(data_parallel=1_000)
+    with pytest.raises(InputError, match=r"is 1000 devices"):
+        runs.execute(Run(NO_RETRIEVAL, nowhere, many), tmp_path / "run")
+    dead = Server(model="m", urls="http://127.0.0.1:9/v1")
+    with pytest.raises(EngineDown, match=r"127\.0\.0\.1:9"):
+        runs.execute(Run(NO_RETRIEVAL, nowhere, dead), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

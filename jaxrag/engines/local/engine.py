@@ -386,6 +386,10 @@ class Local:
         """Name in tables."""
         return short_name(self.checkpoint)
 
+    def require(self) -> None:
+        """Raises InputError if there are fewer devices."""
+        device_mesh(data=self.data_parallel, model=self.tensor_parallel)
+
     def load(self, cache: Path) -> LanguageModel:
         """Reads the checkpoint onto the devices; see `LocalModel.load` for the errors."""
         use_compile_cache(cache / "compiled")

@@ -53,6 +53,10 @@ class Bm25(Bm25Settings):
         """Name in tables."""
         return "BM25"
 
+    def require(self) -> None:
+        """Raises InputError if the library bm25s is not installed."""
+        bm25s()
+
     def open(self, passages: Passages, cache: Path) -> Bm25Index:
         """Opens the index, building it on first use."""
         return Bm25Index.build(self._directory(passages, cache), passages, settings=self)

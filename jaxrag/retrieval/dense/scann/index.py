@@ -46,7 +46,7 @@ from jaxrag.retrieval.dense.matrix import Matrix, Metric, best_of, open_matrix
 from jaxrag.retrieval.dense.scann import recall as recalls
 from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
-from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, brute_force, train
+from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, brute_force, library, train
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
 from jaxrag.retrieval.settings import Footprint, IndexStatus
 from jaxrag.types import InputError, Ranking
@@ -451,6 +451,10 @@ class Scann:
     def name(self) -> str:
         """Encoder and kind of index, for tables."""
         return f"{short_name(self.encoder.checkpoint)}, ScaNN"
+
+    def require(self) -> None:
+        """Raises InputError if ScaNN cannot be loaded on this machine."""
+        library()
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus and training on first use."""
