@@ -181,11 +181,11 @@ def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, text in texts.items()
     )
 
-    def prepare(run: Run, cache: Path, given: Any) -> Any:
+    def load(run: Run, given: Any) -> Any:
         tools = Tools(LanguageModelTool(model), helpers={ModelHelper(Local()): given["writer"]})
-        return SimpleNamespace(gold={}, name="made up"), asked, tools, {}
+        return SimpleNamespace(gold={}, name="made up"), asked, tools, None, {}
 
-    monkeypatch.setattr(job, "prepare", prepare)
+    monkeypatch.setattr(job, "load", load)
     run = Run(Config(), Factbook(), Local(), cache=str(tmp_path / "cache"), store="memory")
     how = job.Downstream(run, "writer")
     found = job.outcome(how, model, ["q2", "q9", "q1"])
