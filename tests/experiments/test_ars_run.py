@@ -29,8 +29,8 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.models.bert import small_bert
@@ -193,7 +193,7 @@ def test_pairs_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None:
 def test_strategies_that_need_a_checkpoint() -> None:
     strategies = ("llm", "rag", "judge", *ars_config.STRATEGIES)
     needs = {
-        name: {*ars_config.get_config(f"{name}@tiny").method.needs.helpers}  # type: ignore[attr-defined]
+        name: {*ars_config.get_config(f"{name}@tiny").needs.helpers}  # type: ignore[attr-defined]
         for name in strategies
     }
     assert {name for name in needs if "order.ranker" in needs[name]} == {"top", "worst", "ars"}

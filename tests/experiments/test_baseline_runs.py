@@ -19,9 +19,9 @@ from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute, prepare
 from jaxrag.steps import prompts
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
@@ -178,7 +178,7 @@ def test_each_baseline_runs_where_bm25_finds_nothing(
     name: str, lost: Run, tmp_path: Path, capsys: Any
 ) -> None:
     pytest.importorskip("bm25s")
-    trained = {"classifier": scripted(" a")} if config(name).method.needs.helpers else {}
+    trained = {"classifier": scripted(" a")} if config(name).needs.helpers else {}
     said = " So the answer is \u00e1." if name == "flare" else " \u00e1"
     run = dataclasses.replace(run_on(lost, config(name), **trained), normalization="unicode")
     found = execute(dataclasses.replace(run, model=scripted(said)), tmp_path / "run")

@@ -18,9 +18,9 @@ from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import Answer, InputError, Question
 from tests.experiments.small_run import write_small_run

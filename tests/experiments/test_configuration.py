@@ -40,8 +40,8 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import choices, edited, settings
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
-from jaxrag.steps.episode import Candidates, Gate
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
+from jaxrag.steps.episode import Candidates, Gate
 from jaxrag.types import InputError
 
 RUN = Run(pairs.Config(), Factbook(countries=3), Local(), Exact())

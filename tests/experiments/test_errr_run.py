@@ -15,8 +15,8 @@ from jaxrag.methods.errr.queries import Prompted, Trained
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.methods.errr.test_query_pairs import MORE

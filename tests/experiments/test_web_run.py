@@ -17,9 +17,9 @@ from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.config_file import load
 from jaxrag.runs.loading import open_index_over
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import EngineDown, InputError
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.web.fake_search import KEY, serving

@@ -12,8 +12,8 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.iterative import adaptive_rag
 from jaxrag.runs.student import TrainQueryOptimizer
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.reader import Reader
 from jaxrag.training import grad_cache
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining

@@ -6,9 +6,9 @@ from typing import Any
 
 from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import word_tokenizer
