@@ -284,11 +284,8 @@ def test_a_generated_pseudo_context_is_cut_too(one_a_byte):
     tools = tools_of(SmallModel(one_a_byte, 400, said=said))
     reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
     with pytest.raises(InputError, match="exceed"):
-        run_episode(
-            AgreementGate(), tools_of(SmallModel(one_a_byte, 400, said=said)), reader=reader
-        )
+        run_episode(AgreementGate(), tools, reader=reader)
     reader = dataclasses.replace(reader, truncate=True)
-    tools = tools_of(SmallModel(one_a_byte, 400, said=said))
     _, trace = run_episode(AgreementGate(), tools, reader=reader)
     cut = trace["gate"]["second"]["truncated"]
     assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499
