@@ -17,6 +17,7 @@ from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, T
 from jaxrag.types import Generation, Passage, Question, Ranking
 
 QUESTION = Question("q1", "Where is it?", ("Rome",))
+READER = Reader()
 
 
 class ScriptedModel:
@@ -164,7 +165,7 @@ def run(config, model, index=None, *, question=QUESTION, **others):
     return run_step(functools.partial(answer_question, config), tools, question)
 
 
-def run_episode(step, tools, question=QUESTION, reader=Reader()):
+def run_episode(step, tools, question=QUESTION, reader=READER):
     """What ``step(episode)`` returns, and the trace of that episode."""
 
     async def answer(question, tools):

@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "jaxrag"
 ROWS = (
-    "types", "trace", "text", "core", "functional", "models", "engines", "retrieval", "data", "training",
-    "evaluation", "steps", "runs", "methods", "reproduction", "surface",
+    "types", "trace", "text", "core", "functional", "models", "engines", "retrieval", "data",
+    "training", "evaluation", "steps", "runs", "methods", "reproduction", "surface",
 )  # fmt: skip
 """`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""

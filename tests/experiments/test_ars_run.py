@@ -193,7 +193,7 @@ def test_pairs_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None:
 def test_strategies_that_need_a_checkpoint() -> None:
     strategies = ("llm", "rag", "judge", *ars_config.STRATEGIES)
     needs = {
-        name: {*ars_config.get_config(f"{name}@tiny").method.needs.helpers}  # type: ignore[attr-defined]
+        name: {*ars_config.get_config(f"{name}@tiny").needs.helpers}  # type: ignore[attr-defined]
         for name in strategies
     }
     assert {name for name in needs if "order.ranker" in needs[name]} == {"top", "worst", "ars"}

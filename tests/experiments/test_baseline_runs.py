@@ -179,7 +179,7 @@ def test_each_baseline_runs_where_bm25_finds_nothing(
     name: str, lost: Run, tmp_path: Path, capsys: Any
 ) -> None:
     pytest.importorskip("bm25s")
-    trained = {"classifier": scripted(" a")} if config(name).method.needs.helpers else {}
+    trained = {"classifier": scripted(" a")} if config(name).needs.helpers else {}
     said = " So the answer is \u00e1." if name == "flare" else " \u00e1"
     run = dataclasses.replace(run_on(lost, config(name), **trained), normalization="unicode")
     found = execute(dataclasses.replace(run, model=scripted(said)), tmp_path / "run")

@@ -39,7 +39,7 @@ def test_every_documented_variant_gives_a_job(config: str, method: str) -> None:
         if run is None:
             continue
         # all but checkpoints is there: index, reranker, prompts
-        check_needs(run, given=dict.fromkeys(run.method.needs.helpers))  # type: ignore[arg-type]
+        check_needs(run, given=dict.fromkeys(run.needs.helpers))  # type: ignore[arg-type]
         if run.name != "self_rag (prompted)" and job is run:
             assert run.name == method
         if hasattr(run.method, "reader"):
@@ -192,7 +192,7 @@ def test_every_paper_variant_runs_on_both_engines(config: str, engine: str) -> N
                 found = part_with_model(get(config, f"{method}@{name}+{engine}"))
             except InputError as error:
                 refused[method] = str(error)
-                inspects = isinstance(local, Run) and local.method.needs.inspection
+                inspects = isinstance(local, Run) and local.needs.inspection
                 closed = engine == "vllm" and isinstance(getattr(local, "model", None), Server)
                 assert local is None or inspects or closed, refused[method]
                 continue

@@ -241,12 +241,10 @@ import json
 from pathlib import Path
 
 
-from jaxrag.steps import asking as steps
-from jaxrag.steps.tools import Needs
+from jaxrag.steps.reader import Reader
 from jaxrag.runs.run import Run
 from jaxrag.data.folder import (Folder)
 from jaxrag.engines.local.engine import Local
-from jaxrag.types import Answer, Question
 
 HERE = Path({here!r})
 BROKEN = {broken}
@@ -255,22 +253,20 @@ BROKEN = {broken}
 @dataclasses.dataclass(frozen=True)
 class Config:
     name = "fragile"
-    needs = Needs()
 
-    reader: steps.Reader
+    reader: Reader
 
-    async def answer(self, question: Question, tools) -> Answer:
-        trace: steps.Trace = {{}}
-        reply = await steps.answer_directly(question, tools, self.reader, trace)
+    async def answer(self, episode):
+        reply = await episode.answer()
         with (HERE / "asked").open("a") as asked:
-            asked.write(question.id + "\\n")
-        if question.id in BROKEN:
-            raise KeyError("no luck with " + question.id)
-        return Answer(question.id, reply.text, trace)
+            asked.write(episode.question.id + "\\n")
+        if episode.question.id in BROKEN:
+            raise KeyError("no luck with " + episode.question.id)
+        return reply
 
 
 def get_config():
-    reader = steps.Reader(prompts=str(HERE / "prompts.toml"), answer_tokens=6)
+    reader = Reader(prompts=str(HERE / "prompts.toml"), answer_tokens=6)
     return Run(Config(reader), Folder(str(HERE / "data")), Local(str(HERE / "model")), live=10)
 """
 

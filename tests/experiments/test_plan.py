@@ -14,7 +14,6 @@ import pytest
 
 from experiments.run import main
 from jaxrag.engines.local.engine import Local, LocalModel
-from jaxrag.engines.scheduler import gather
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import read_run
@@ -33,12 +32,12 @@ from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import Plan, plan
 from jaxrag.runs.run import Run, execute
-from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath, OnePath
+from jaxrag.steps.episode import Episode
 from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.passage_selectors import Rerank, Top
-from jaxrag.steps.tools import Needs
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.types import InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.experiments.small_run import write_small_run
 from tests.models.decoder.reference import CONFIGS
@@ -222,7 +221,7 @@ CASES = {
         {"llm_calls": (1, 1), "searches": (1, 1), "rerank_pairs": (7, 7)},
     ),
     "truncating": (
-        dtr.Config(Always(), reader=steps.Reader(truncate=True)),
+        dtr.Config(Always(), reader=Reader(truncate=True)),
         {"llm_calls": (2, 2), "searches": (2, 2)},
     ),
 }
@@ -239,18 +238,19 @@ def test_bounds_on_calls_are_the_method_s(name: str) -> None:
 
 def method_of(answer: Any) -> Any:
     """A method without settings that needs nothing."""
-    return type("Config", (), {"name": "mine", "needs": Needs(), "answer": answer})()
+    return type("Config", (), {"name": "mine", "reader": Reader(), "answer": answer})()
 
 
 def test_an_unregistered_method_has_bounds() -> None:
-    async def loops(self: Any, question: Question, tools: Any) -> Answer:
+    async def loops(self: Any, episode: Episode) -> Reply:
         """Asks until the model says yes, three times at most, and scores what it heard."""
+        question = episode.question.text
         for turn in range(3):
-            reply = await tools.llm.generate(f"{question.text} {turn}", max_new_tokens=4)
-            await gather(*(tools.llm.logprob(question.text, c) for c in ("a", "b")))
+            reply = await episode.model().generate(f"{question} {turn}", max_new_tokens=4)
+            await episode.logprobs(question, ("a", "b"))
             if reply.text == "yes":
                 break
-        return Answer(question.id, "", {})
+        return episode.finish("")
 
     found = bounds(method_of(loops), QUESTIONS, None)
     assert [tuple(calls) for calls in found] == [("llm_calls", 1, 3), ("llm_scores", 2, 6)]
@@ -262,9 +262,9 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.runs.config_file import load
-from jaxrag.steps import asking as steps
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
-from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,14 +272,12 @@ class Config:
     name = "twice"
     needs = Needs(search=True)
 
-    reader: steps.Reader
+    reader: Reader
 
-    async def answer(self, question: Question, tools) -> Answer:
-        trace: steps.Trace = {{}}
-        first = await steps.answer_directly(question, tools, self.reader, trace)
-        ranking = await tools.retriever.search(f"{{question.text}} {{first.text}}", 3)
-        reply = await steps.answer_from_passages(question, ranking.ids, tools, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+    async def answer(self, episode: Episode) -> Reply:
+        first = await episode.direct()
+        pool = await episode.search(f"{{episode.question.text}} {{first.text}}", 3)
+        return await episode.answer(pool)
 
 
 def get_config():
@@ -301,11 +299,11 @@ def test_the_readme_s_method_runs_from_one_file(
 
 
 def test_a_method_that_cannot_run_is_refused() -> None:
-    async def searches(self: Any, question: Question, tools: Any) -> Answer:
-        await tools.retriever.search(question.text, 3)
-        return Answer(question.id, "", {})
+    async def searches(self: Any, episode: Episode) -> Reply:
+        await episode.search(episode.question.text, 3)
+        return episode.finish("")
 
-    async def breaks(self: Any, question: Question, tools: Any) -> Answer:
+    async def breaks(self: Any, episode: Episode) -> Reply:
         raise RuntimeError("never finished")
 
     with pytest.raises(InputError, match="no index"):
@@ -320,7 +318,7 @@ def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
         run.method,
         gate=JudgeGate(run.model),
         select=Rerank(k=1),
-        reader=steps.Reader(prompts="small"),
+        reader=Reader(prompts="small"),
     )
     parts = {"index": run.index, "reranker": QueryLikelihood()}
     found = model_of(config, method=settings, **parts)

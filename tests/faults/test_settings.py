@@ -42,7 +42,7 @@ RUN = {  # arguments after --config=configs/dtr.py:dtr@tiny
     "no published set": "--config.data=nqq",
     "a number for a class": "--config.method.gate=1",
     "a word for yes or no": "--config.method.candidates=maybe",
-    "no such choice": "--config.method.by=guess",
+    "no such choice": "--config.method.reader.by=guess",
     "no passages": "--config.method.select.k=0",
     "no new tokens": "--config.method.reader.answer_tokens=0",
     "a path of another file system": "--config.cache=gs://bucket/cache",

@@ -19,10 +19,10 @@ from jaxrag.methods.retrieve_and_read import (
     RERANK,
     STANDARD_RAG,
 )
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run

@@ -7,9 +7,9 @@ import pytest
 from jaxrag.methods.baselines import cor, fairrag, rankrag, replug
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from tests.methods.test_text_retriever import WordIndex
 from tests.scripted import ScriptedModel, run
 

@@ -9,10 +9,10 @@ from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run

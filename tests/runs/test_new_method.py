@@ -100,9 +100,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrag.steps.asking import Reader, answer_directly, answer_from_passages
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
-from jaxrag.types import Answer
 from {package}.helper import LengthHelper
 
 HERE = Path(__file__).parent
@@ -114,21 +113,15 @@ class Config:
     length: LengthHelper = LengthHelper()
 
     name = "by_length"
+    needs = Needs(search=True)
 
-    @property
-    def needs(self):
-        return Needs(search=True, helpers={{"length": self.length}})
-
-    async def answer(self, question, tools):
-        if question.id == "q85" and (HERE / "kill").exists():
+    async def answer(self, episode):
+        text = episode.question.text
+        if episode.question.id == "q85" and (HERE / "kill").exists():
             os.kill(os.getpid(), signal.SIGKILL)
-        trace = {{}}
-        if await tools.helper(self.length).is_long(question.text):
-            ranking = await tools.retriever.search(question.text, 2)
-            reply = await answer_from_passages(question, ranking.ids, tools, self.reader, trace)
-        else:
-            reply = await answer_directly(question, tools, self.reader, trace)
-        return Answer(question.id, reply.text, trace)
+        if await episode.helper(self.length).is_long(text):
+            return await episode.answer(await episode.search(text, 2))
+        return await episode.answer()
 '''
 
 CONFIG = """

@@ -1,8 +1,5 @@
 """Questions of every kind: asked, and scored by their options."""
 
-import dataclasses
-import logging
-
 import numpy as np
 import pytest
 

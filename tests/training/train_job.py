@@ -30,9 +30,9 @@ from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import Generation
 from tests.experiments.small_run import PROMPTS

@@ -8,8 +8,8 @@ from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, StudentInput, Trained
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.run import Run
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.training.ppo.step import PPOTraining
 
 HERE = "DIRECTORY"

@@ -6,9 +6,9 @@ from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 
 HERE = "DIRECTORY"
 

@@ -13,8 +13,8 @@ from jaxrag.methods.ars import rewards as ars_rewards
 from jaxrag.methods.ars.relevance import RelevanceJudge
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Question
 from tests import scripted

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars.rewrites import Rewriter, parse_rewrites, rewrite
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
-from jaxrag.types import InputError, Question
-from tests.scripted import ScriptedModel, run_step, tools_of
+from jaxrag.types import InputError
+from tests.scripted import ScriptedModel, run_episode, run_step, tools_of
 
 ASKED = "who wrote it"
 WANTED = ("Who is its author?", "Which person wrote it?", "Whose work is it?")
@@ -155,7 +157,7 @@ def test_the_temperature_and_seed_reach_the_model():
     rewriter = Rewriter(temperature=0.6, seed=3, tokens=50, word_tokens=0)
 
     async def answer(question, tools):
-        return await rewrite(question, tools, steps.Reader(prompts="small"), rewriter, {})
+        return await rewrite(Episode(question, tools, Reader(prompts="small")), rewriter)
 
     run_step(answer, tools_of(model))
     wanted = {"temperature": 0.6, "seed": 3, "max_new_tokens": 50}

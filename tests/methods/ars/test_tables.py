@@ -20,8 +20,8 @@ from jaxrag.methods.ars.rewards import MakeRewards, reward_line
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Generated
 from jaxrag.runs.config_file import load
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 

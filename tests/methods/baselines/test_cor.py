@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.methods.baselines import cor
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import word_tokenizer

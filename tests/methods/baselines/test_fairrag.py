@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxrag.methods.baselines import fairrag
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from jaxrag.methods.baselines import rankrag
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxrag.methods.baselines import replug
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question

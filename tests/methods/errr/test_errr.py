@@ -7,8 +7,8 @@ import pytest
 from jaxrag.methods.errr import errr, errr_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.runs.calls import bounds
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
 from jaxrag.types import InputError, Question
 from tests import scripted

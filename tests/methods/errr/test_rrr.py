@@ -4,8 +4,8 @@ import pytest
 
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.methods.errr.test_errr import SCRIPT, SEARCH, Reads, run
 from tests.scripted import ScriptedModel

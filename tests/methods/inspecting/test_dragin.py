@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.methods.inspecting.dragin import Config
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.methods.inspecting.looking import Transparent, run
 from tests.scripted import QUESTION

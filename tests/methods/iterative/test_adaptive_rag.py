@@ -7,9 +7,9 @@ import pytest
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
 from jaxrag.methods.iterative.adaptive_rag import Classified, OneStrategy
 from jaxrag.methods.iterative.ircot import Interleaving
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
@@ -55,7 +55,9 @@ def test_the_most_probable_label_decides(scores, label):
     [(" A\n", "A", False), ("it is C.", "C", False), ("ABC", "B", True), ("", "B", True)],
 )
 def test_the_written_label_decides(text, label, junk):
-    trace = answer(Turns(*REASON), ScriptedModel(text), complexity=Classified(asked="text")).value.trace
+    trace = answer(
+        Turns(*REASON), ScriptedModel(text), complexity=Classified(asked="text")
+    ).value.trace
     assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
 
 

@@ -10,9 +10,9 @@ from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
 from jaxrag.methods.iterative.complexity_pairs import COUNTS, MakeComplexityPairs, pair_line
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.runs.config_file import load
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 

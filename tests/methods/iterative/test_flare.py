@@ -6,9 +6,9 @@ import pytest
 
 from jaxrag.methods.iterative import flare
 from jaxrag.methods.iterative.flare import LookAhead
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run

@@ -17,9 +17,9 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.config_file import load
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import execute
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.sidr import small_sidr

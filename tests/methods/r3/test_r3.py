@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from jaxrag.methods.r3 import r3
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.methods.test_text_retriever import WordIndex
 from tests.scripted import ScriptedModel, run

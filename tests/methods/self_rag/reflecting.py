@@ -6,16 +6,16 @@ from typing import Any
 
 from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import word_tokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "": 35}
-CHECKPOINT = Reader(prompts="self_rag_checkpoint", answer_tokens=9)
+CHECKPOINT = Reader(prompts="self_rag_checkpoint", answer_tokens=9, closed_tokens=50)
 PROMPTED = Reader(prompts="self_rag_small")
 TWO = {"candidates": OnePath(n=2), "select": Top(k=2)}
 OPENING = "### Instruction:\nWhere is it?\n\n### Response:\n"

@@ -10,9 +10,9 @@ from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
 from jaxrag.runs.calls import bounds
 from jaxrag.steps import prompts
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.methods.self_rag.reflecting import (
     BAD,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jaxrag.steps import prompts
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.prompts import FIELDS
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Message
 
 

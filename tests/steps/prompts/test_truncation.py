@@ -281,11 +281,11 @@ def test_a_generated_pseudo_context_is_cut_too(one_a_byte):
     def said(prompt, settings):
         return "word " * 100 if "encyclopedic" in prompt else "ok"
 
+    tools = tools_of(SmallModel(one_a_byte, 400, said=said))
     reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
     with pytest.raises(InputError, match="exceed"):
-        run_episode(AgreementGate(), tools_of(SmallModel(one_a_byte, 400, said=said)), reader=reader)
+        run_episode(AgreementGate(), tools, reader=reader)
     reader = dataclasses.replace(reader, truncate=True)
-    tools = tools_of(SmallModel(one_a_byte, 400, said=said))
     _, trace = run_episode(AgreementGate(), tools, reader=reader)
     cut = trace["gate"]["second"]["truncated"]
     assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499

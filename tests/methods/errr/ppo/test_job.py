@@ -25,8 +25,8 @@ from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run
-from jaxrag.steps.reader import Reader
 from jaxrag.steps.candidates import Search
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.ppo.step import PPOTraining
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
