@@ -45,7 +45,7 @@ from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.student import training
-from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
@@ -201,8 +201,8 @@ def _part(line: Mapping[str, Any], where: str) -> str:
     return part
 
 
-OPTIMIZER, HELD_OUT, TABLE = "optimizer", "held_out.jsonl", "query_optimizer.jsonl"
-"""Checkpoint, outputs and metrics in the directory of a job."""
+HELD_OUT, TABLE = "held_out.jsonl", "query_optimizer.jsonl"
+"""Outputs and metrics in the directory of a job, beside the checkpoint."""
 
 Task = Literal["queries", "labels"]
 """Kind of targets: queries for a search engine, or one of a few labels."""

@@ -34,11 +34,10 @@ from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
 from jaxrag.training.ppo.step import PPOTraining
-from jaxrag.training.student.checkpoint import load_student, write_student
+from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, write_student
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
 
-OPTIMIZER = "optimizer"
 """Name of the trained rewriter in the directory of a job."""
 
 
