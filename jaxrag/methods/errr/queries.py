@@ -14,12 +14,12 @@ from typing import Protocol
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries, unique_queries
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts, tasks
 from jaxrag.steps.asking import CandidatePool, Reader, Trace
 from jaxrag.steps.candidates import Search, record_searches
 from jaxrag.steps.tools import MethodPart, ModelHelper, Needs, Tools
-from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Generation, InputError, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"

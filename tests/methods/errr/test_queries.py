@@ -8,12 +8,12 @@ import pytest
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.errr import errr, queries
+from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
-from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
 

@@ -50,7 +50,7 @@ class TrainRrr:
         rewriter, a `queries.Trained`, gives its input and the most queries.
       evaluation_data: held-out questions, over the same passages.
       checkpoint: the initial rewriter: a directory of a T5 or of a decoder, such as
-        `jaxrag.runs.student` writes.
+        `jaxrag.methods.errr.student` writes.
       training: PPO's settings.
       worth: the reward.
       max_source, max_target: most tokens of its input and output.

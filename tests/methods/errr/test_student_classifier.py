@@ -10,8 +10,8 @@ import pytest
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.methods.errr.student import TrainQueryOptimizer
 from jaxrag.methods.iterative import adaptive_rag
-from jaxrag.runs.student import TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.training import grad_cache
