@@ -227,7 +227,7 @@ class StudentEvaluator:
     ``exact``       1 if the greedy output is the target, apart from surrounding white space
     ``ended``       1 if the output ended within the tokens of the longest target
     for queries:
-    ``parsed``      1 if queries could be parsed from the output (`jaxrag.methods.errr.parsed_queries`)
+    ``parsed``      1 if queries could be parsed from the output (`parsed_queries`)
     ``similarity``  of its queries and the teacher's, see `similarity`; 0 if none could be parsed
     for labels:
     ``accuracy``    1 if the target has the largest log-probability of all labels, summed over

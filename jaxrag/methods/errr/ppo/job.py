@@ -38,8 +38,6 @@ from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, write_st
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
 
-"""Name of the trained rewriter in the directory of a job."""
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainRrr:
