@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from jaxrag.core.file_states import one_start
+from jaxrag.core.printable import html_text, printable
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
@@ -19,7 +20,6 @@ from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
 from jaxrag.steps.tools import RetrieverTool, Tools
-from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError, Passage, Question
 
 
