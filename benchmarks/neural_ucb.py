@@ -33,8 +33,8 @@ import numpy as np
 import optax
 import torch  # pyright: ignore[reportMissingImports]
 
-from benchmarks.confidence_dual import dual
 from jaxrag.functional.bandits.confidence import diagonal
+from jaxrag.functional.bandits.confidence_dual import dual
 from jaxrag.functional.bandits.fit import newest, replay_fit
 from jaxrag.functional.bandits.interaction import Bandit, interact
 from jaxrag.functional.bandits.networks import Network, general, mlp

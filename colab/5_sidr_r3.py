@@ -30,9 +30,9 @@ import time
 from pathlib import Path
 
 import jaxrag
+from jaxrag.api.results import DrawnFigure
 from jaxrag.evaluation.report.figure_files import figures_of
 from jaxrag.evaluation.report.training_page import write_training_report
-from jaxrag.surface.results import DrawnFigure
 from jaxrag.training.loop import METRICS, read_steps
 
 DATA = "tiny" if TINY else "quickstart"

@@ -99,8 +99,8 @@ show(jaxrag.run(f"configs/ars.py:{kind}@{rewards}", bandit, {"penalties": (0.0, 
 # %%
 from IPython.display import display
 
+from jaxrag.api.results import DrawnFigure
 from jaxrag.evaluation.report.figure_files import figures_of
-from jaxrag.surface.results import DrawnFigure
 
 page = (bandit / "report.html").read_text("utf-8")
 for title, drawn in figures_of(page):

@@ -66,9 +66,10 @@ Trainings:
   NeuralUCB, Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
   schemes and seeds for NeuralUCB alone, with 50 hidden units on 32 principal axes of the
   embeddings: about a tenth of the work. ``train_bandit_full@TABLES``: the whole matrix Z, as the
-  equations print it, with 16 hidden units on 16 axes. ``train_bandit_released@TABLES``: the bandit
-  of Zhou et al.'s public code, one question at a time, 10 epochs. ``train_bandit_tiny@TABLES``: 3
-  epochs, 2 seeds, 1 lambda, every policy; for tests.
+  equations print it, by the dual form at the paper's sizes, 10 epochs (exact for up to 300
+  training questions). ``train_bandit_released@TABLES``: the bandit of Zhou et al.'s public code,
+  one question at a time, 10 epochs. ``train_bandit_tiny@TABLES``: 3 epochs, 2 seeds, 1 lambda,
+  every policy; for tests.
 
 The embeddings are those of the index's encoder, or of another one
 (``--config.run.method.context=BiEncoder`` of the rewards, and
@@ -272,8 +273,8 @@ def _train_bandit(variant: Variant) -> TrainBandit:
         training, learner = BanditTraining(epochs=3, dimensions=4), NeuralUcb(width=8)
         return TrainBandit(tables, 10, learner, others, training, penalties=(0.02,), seeds=2)
     if variant.method == "train_bandit_full":
-        learner = NeuralUcb(width=16, confidence="full")
-        return TrainBandit(tables, learner=learner, training=BanditTraining(dimensions=16))
+        learner = NeuralUcb(confidence="dual")
+        return TrainBandit(tables, learner=learner, training=BanditTraining(epochs=10))
     if variant.method == "train_bandit_released":
         training = BanditTraining(epochs=10, batch=1)
         return TrainBandit(tables, learner=ReleasedNeuralUcb(), training=training)

@@ -82,6 +82,7 @@ from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
 from jaxrag.methods.errr.query_pairs import MakeQueryPairs
 from jaxrag.methods.errr.query_recall import QueryRecall
+from jaxrag.methods.errr.student import Downstream, TrainQueryOptimizer
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
@@ -89,7 +90,6 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import Downstream, TrainQueryOptimizer
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader

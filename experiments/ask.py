@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from experiments.configuration import parse_job, script
+from jaxrag.api.rag import Rag
 from jaxrag.runs.run import Run
-from jaxrag.surface.rag import Rag
 from jaxrag.types import InputError
 
 

@@ -20,6 +20,7 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_job, script
+from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text
 from jaxrag.evaluation.summary import summarise
 from jaxrag.runs import model_check
@@ -27,7 +28,6 @@ from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import Run
 from jaxrag.steps import prompts
 from jaxrag.steps.reader import Reader, mean_nll
-from jaxrag.text.printable import terminal_text
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 

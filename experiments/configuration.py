@@ -28,12 +28,12 @@ from absl import flags
 from rich.console import Console
 
 from jaxrag.core.checks import check_local
+from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import edited, settings
 from jaxrag.runs.job import Job
-from jaxrag.text.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _LONGEST = 1500  # characters of the beginning, and of the end, of a message that is shown

@@ -35,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import parse_named, script
+from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.builder import OWN, BenchmarkBuilder
@@ -43,7 +44,6 @@ from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_di
 from jaxrag.data.downloads import Downloads
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.rows import is_complete
-from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders

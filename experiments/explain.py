@@ -19,13 +19,13 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script
+from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.records import differences, read_run
 from jaxrag.evaluation.report import explanations
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.run import Run, open_index
-from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import parse_named, script
+from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.prices import prices, read_prices
 from jaxrag.evaluation.status import Status, run_directories, status
-from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import script
+from jaxrag.core.printable import terminal_text
 from jaxrag.core.store import Store
-from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 

@@ -14,16 +14,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxrag.api.rag import Rag as Rag
+    from jaxrag.api.rag import load as load
+    from jaxrag.api.rag import search as search
+    from jaxrag.api.results import compare as compare
+    from jaxrag.api.results import report as report
+    from jaxrag.api.results import run as run
     from jaxrag.data.benchmark import Benchmark as Benchmark
     from jaxrag.data.folder import Folder as Folder
     from jaxrag.data.published import Published as Published
     from jaxrag.runs.run import Run as Run
-    from jaxrag.surface.rag import Rag as Rag
-    from jaxrag.surface.rag import load as load
-    from jaxrag.surface.rag import search as search
-    from jaxrag.surface.results import compare as compare
-    from jaxrag.surface.results import report as report
-    from jaxrag.surface.results import run as run
     from jaxrag.types import InputError as InputError
     from jaxrag.types import Question as Question
 
@@ -35,13 +35,13 @@ NAMES = {
     "InputError": "jaxrag.types",
     "Published": "jaxrag.data.published",
     "Question": "jaxrag.types",
-    "Rag": "jaxrag.surface.rag",
+    "Rag": "jaxrag.api.rag",
     "Run": "jaxrag.runs.run",
-    "compare": "jaxrag.surface.results",
-    "load": "jaxrag.surface.rag",
-    "report": "jaxrag.surface.results",
-    "run": "jaxrag.surface.results",
-    "search": "jaxrag.surface.rag",
+    "compare": "jaxrag.api.results",
+    "load": "jaxrag.api.rag",
+    "report": "jaxrag.api.results",
+    "run": "jaxrag.api.results",
+    "search": "jaxrag.api.rag",
 }
 """The public names and the modules that define them."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from jaxrag.methods.ars.relevance import word_judgement
 from jaxrag.methods.ars.rewrites import parse_rewrites
 from jaxrag.methods.baselines.cor import read_order
+from jaxrag.methods.errr import parsed_queries
 from jaxrag.methods.inspecting import seakr
 from jaxrag.methods.iterative import actions
 from jaxrag.methods.iterative.adaptive_rag import first_label
@@ -12,7 +13,7 @@ from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.web import engines, pages
 from jaxrag.steps import inspection_tool, kinds, loops
 from jaxrag.steps.prompts import truncation
-from jaxrag.text import answers, model_output, query_lists, sentences, stated_answer
+from jaxrag.text import answers, model_output, sentences, stated_answer
 from jaxrag.types import Generation, Question
 
 CHOICES = ("2 N to the left", "2 N", "Vitamin A", "none of the above", "+1/2")
@@ -24,8 +25,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "exact_match": lambda text: answers.exact_match(text, ("Rome", "the US")),
     "token_f1": lambda text: answers.token_f1(text, "the city of Rome"),
     "contains": lambda text: answers.contains(text, ("Rome", "a a a b")),
-    "parse_queries": lambda text: query_lists.parse_queries(text, "who?"),
-    "parse_queries, truncated": lambda text: query_lists.parse_queries(
+    "parse_queries": lambda text: parsed_queries.parse_queries(text, "who?"),
+    "parse_queries, truncated": lambda text: parsed_queries.parse_queries(
         text, "who?", truncated=True
     ),
     "sentences": sentences.sentences,

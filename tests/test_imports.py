@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "jaxrag"
 ROWS = (
     "types", "trace", "text", "core", "functional", "models", "engines", "retrieval", "data",
-    "training", "evaluation", "steps", "runs", "methods", "reproduction", "surface",
+    "training", "evaluation", "steps", "runs", "methods", "reproduction", "api",
 )  # fmt: skip
 """`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""

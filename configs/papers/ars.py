@@ -32,7 +32,7 @@ from jaxrag.reproduction.tables import (
 )
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import OPTIMIZER
+from jaxrag.training.student.checkpoint import OPTIMIZER
 
 REWRITER = "Llama3.3:70B"
 """Rewrites and judges, whichever model answers."""

@@ -16,7 +16,7 @@ from jaxrag.reproduction.measures import total_cost, wall_seconds
 from jaxrag.reproduction.tables import Declarations, Line, Scale, Setting, Table
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import OPTIMIZER
+from jaxrag.training.student.checkpoint import OPTIMIZER
 
 _HIT = Worth(exact_match=0.0, f1=0.0)
 """Rewards passages that hold an answer, without the reader: for small models."""

@@ -42,10 +42,10 @@ from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import OPTIMIZER
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader
+from jaxrag.training.student.checkpoint import OPTIMIZER
 
 SETS = ("nq", "triviaqa", "hotpotqa", "pubhealth", "arc_challenge")
 """Data sets that R3 evaluates."""

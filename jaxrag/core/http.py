@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import httpx2 as httpx
 
 from jaxrag.core.json_text import parse_json
-from jaxrag.text.printable import printable
+from jaxrag.core.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")

@@ -21,7 +21,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from jaxrag.text.printable import printable, terminal_text
+from jaxrag.core.printable import printable, terminal_text
 
 _LOGGER = logging.getLogger("jaxrag")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.printable import markdown_text
 from jaxrag.evaluation.cells import MEAN_OF_ALL
 from jaxrag.evaluation.paper_models import shown_name
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
@@ -15,7 +16,6 @@ from jaxrag.reproduction.claims import Claim, as_json, compare, printed_effects
 from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.listing import read_result, result_file
 from jaxrag.reproduction.tables import Scale
-from jaxrag.text.printable import markdown_text
 from jaxrag.types import InputError
 
 Found = tuple[dict[str, Any], dict[str, Any]]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.cells import Cell
 from jaxrag.evaluation.paper_models import RETRIEVERS, TRAINED, same_model
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
@@ -20,7 +21,6 @@ from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.tables import Scale, Table
-from jaxrag.text.printable import html_text
 
 NOTE = (
     "A row names the language model that answered. Each cell: our value [95 % bootstrap interval "

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
+from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings, lacking
 from jaxrag.data.leakage import Leakage, check_evaluation
@@ -31,7 +32,6 @@ from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
 from jaxrag.text.answers import Normalization
-from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError, Passage, Question, Ranking
 
 _log = logging.getLogger("jaxrag")

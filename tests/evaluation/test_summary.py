@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jaxrag.api.results import RunResults
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.report.page import page
 from jaxrag.evaluation.report.tables import count_text, markdown_table
 from jaxrag.evaluation.summary import summarise
-from jaxrag.surface.results import RunResults
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from configs.papers import ALL
 from jaxrag.evaluation.printed import printed_tables
+from jaxrag.methods.errr.student import TrainQueryOptimizer
 from jaxrag.reproduction.work import Work, add_table
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import TrainQueryOptimizer
 
 
 def test_rewriters_learn_as_many_tokens_as_they_write(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from jaxrag.text.printable import html_text
+from jaxrag.core.printable import html_text
 
 
 def part(name: str) -> str:

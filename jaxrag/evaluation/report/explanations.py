@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrag.core import jsonl
+from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.report import figures, svg
 from jaxrag.retrieval.sidr.explain import Match
-from jaxrag.text.printable import terminal_text
 
 NAME = "explanations.jsonl"
 DRAWN = 12  # tokens of a figure

@@ -7,9 +7,9 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
+from jaxrag.core.printable import csv_text, latex_text
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.summary import Row
-from jaxrag.text.printable import csv_text, latex_text
 
 LatexCell = str | tuple[str, str]
 """Plain text of a cell, or a value and the interval that stands behind it in smaller type."""

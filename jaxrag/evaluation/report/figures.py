@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.curves import ThresholdCurve, by_uncertainty, separation
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import number, with_interval
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
-from jaxrag.text.printable import html_text
 
 LEAST_U = 1e-4  # nats; smaller values share the first bin of the histogram
 BINS = 24

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
 from jaxrag.evaluation.pairing import paired_rows
@@ -34,7 +35,6 @@ from jaxrag.evaluation.summary import (
     name_of,
     summarise_read,
 )
-from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError
 
 MOST_POLICIES = 4

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.cells import Cell, CellMaker, Column
 from jaxrag.evaluation.measured import Measured, ScoredRun
 from jaxrag.evaluation.printed import AVERAGE, PrintedTable, printed_tables
@@ -16,7 +17,6 @@ from jaxrag.evaluation.printed_matches import matches
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.report.cell_text import metric_label, our_text, printed_text, row_label
 from jaxrag.evaluation.summary import Row
-from jaxrag.text.printable import html_text
 
 NOTE = (
     "Of every printed table with a run's method, generator and data set, the row whose settings "

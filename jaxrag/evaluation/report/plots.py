@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.figure_files import Alone, alone
 from jaxrag.evaluation.significance import Interval
-from jaxrag.text.printable import html_text
 
 _GAP = 34  # between panels, in pixels
 _TITLE = 22  # height of a panel's title, above the title of its y axis

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxrag.text.printable import html_text
+from jaxrag.core.printable import html_text
 
 WIDTH, HEIGHT = 400, 290
 LEFT, RIGHT, TOP, BOTTOM = 40, 388, 28, 244

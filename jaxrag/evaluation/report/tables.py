@@ -9,10 +9,10 @@ from typing import NamedTuple
 from rich import box
 from rich.table import Table
 
+from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
-from jaxrag.text.printable import html_text, markdown_text, terminal_text
 
 PERCENT = (*metrics.ACCURACY, *precision.NAMES, *metrics.RETRIEVAL, *metrics.GATE)
 

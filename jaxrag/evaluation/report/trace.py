@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from jaxrag.text.printable import html_text, printable
+from jaxrag.core.printable import html_text, printable
 from jaxrag.types import Passage
 
 _CHARACTERS = 240  # of a passage in a terminal; in HTML the whole text opens on a click

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.figures import figure
@@ -25,7 +26,6 @@ from jaxrag.evaluation.training_log import (
     read_training,
     seconds,
 )
-from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 _STEP, _THICK, _LEFT = 34, 16, 4

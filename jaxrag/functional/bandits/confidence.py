@@ -1,9 +1,27 @@
-"""Confidence matrices of neural bandits: squared width sigma^2 = g' Z^-1 g of each arm (ARS eq 10).
+"""Confidence matrices of neural bandits: how uncertain the reward of each arm is (ARS eqs 10, 12).
 
-g is the gradient of an arm's reward with respect to its weights, and Z = lambda I + the sum of g g'
-over the rounds that played the arm (eq 12). Separate networks have a Z each, a shared network has
-one. `diagonal` keeps the diagonal of Z, as large as the weights; `full` all of Z and its inverse,
-p x p.
+    sigma_a^2(x) = g_a' Z_a^-1 g_a,    Z_a = lambda I + sum of g_t g_t' over the rounds t of a
+
+    x         context of a question [d]
+    g_a       gradient of arm a's reward f_a(x; theta_a) with respect to its p weights theta_a
+    Z_a       confidence matrix [p p]; networks of their own have one each, a shared network has one
+    lambda    ``regularization``
+    sigma_a^2 squared width [a]
+
+Three forms of Z, from the cheapest to the exact ones:
+
+    `diagonal`              the diagonal of Z, p numbers
+    `full`                  all of Z and its inverse, p^2 numbers
+    `confidence_dual.dual`  all of Z by the n gradients that were played, n^2 numbers: exact at the
+                            paper's sizes, where p^2 is too large
+
+All are pure functions over a state, to be compiled, and mapped over contexts, seeds or settings:
+
+    matrix = diagonal(network, regularization=1.0)
+    state = matrix.init(params)
+    mean, squared = jax.jit(matrix.evaluate)(state, params, x)  # [d] -> [a], [a]
+    mean, squared = jax.vmap(matrix.evaluate, (None, None, 0))(state, params, xs)  # [b d] -> [b a]
+    state = jax.jit(matrix.update)(state, params, x, arm)
 """
 
 from __future__ import annotations
@@ -76,8 +94,12 @@ def zero_width(network: Network) -> Confidence:
 def diagonal(network: Network, *, regularization: Positive = 1.0) -> Confidence:
     """The diagonal of Z, kept as the inverse of its entries, in the shape of the parameters.
 
-    With gradients as outer products a layer's share of sigma^2 is left^2 . (1/Z right^2): 1/Z is
-    read once and no gradient is written out. ``regularization`` is lambda.
+        sigma^2 = sum_j g_j^2 / Z_jj,    1 / Z_jj <- (1 / Z_jj) / (1 + g_j^2 / Z_jj)
+
+    g_j is the j-th component of the gradient, Z_jj that of the diagonal, at first lambda
+    (``regularization``). A layer's gradient is the outer product l r' of its backpropagated error l
+    and its input r, and its share of the sum l^2 . ((1 / Z) r^2): 1/Z is read once, and no gradient
+    is written out.
     """
     check_positive(regularization=regularization)
 
@@ -207,10 +229,13 @@ class Full(NamedTuple):
 def full(network: Network, *, regularization: Positive = 1.0) -> Confidence:
     """All of Z (eqs 10 and 12 as printed), its inverse updated by Sherman-Morrison.
 
-    A round reads the inverses of all arms once (a p^2 numbers). A batch is added by Woodbury's
+        sigma^2 = g' Z^-1 g,    Z^-1 <- Z^-1 - Z^-1 g g' Z^-1 / (1 + g' Z^-1 g)
+
+    g is the gradient of an arm's reward [p], Z [p p] is lambda I (``regularization``) at first. A
+    round reads the inverses of all arms once (a p^2 numbers). A batch is added by Woodbury's
     identity in blocks of eight gradients of one arm. As a float32 inverse drifts away from Z, Z is
     kept too, and after each update Z (Z^-1 g) is compared with g: beyond 1 % the inverse is
-    recomputed by Cholesky. ``regularization`` is lambda.
+    recomputed by Cholesky.
     """
     check_positive(regularization=regularization)
     count = network.arms if network.separate else 1

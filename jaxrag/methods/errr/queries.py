@@ -14,10 +14,10 @@ from typing import Protocol
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries, unique_queries
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.reader import Reply
-from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Generation, InputError, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"

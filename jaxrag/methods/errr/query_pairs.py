@@ -24,9 +24,9 @@ from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import intervals
 from jaxrag.methods.errr import errr_pairs
+from jaxrag.methods.errr.parsed_queries import write_queries
 from jaxrag.methods.errr.queries import StudentInput
 from jaxrag.runs.table_job import TableJob
-from jaxrag.text.query_lists import write_queries
 from jaxrag.types import InputError
 
 

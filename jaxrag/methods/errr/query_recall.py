@@ -17,14 +17,14 @@ from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.significance import intervals, paired_difference
+from jaxrag.methods.errr.parsed_queries import parse_queries
+from jaxrag.methods.errr.student import HELD_OUT
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, locate_file
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
-from jaxrag.runs.student import HELD_OUT
 from jaxrag.steps.candidates import Merge, check_merge, merged
 from jaxrag.steps.episode import Pool
-from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
 
 TABLE = "query_recall.jsonl"
@@ -41,7 +41,7 @@ class QueryRecall:
 
     Attributes:
       written: what a student wrote for pairs held out, beside its teacher: held_out.jsonl of
-        `jaxrag.runs.student`, or its directory.
+        `jaxrag.methods.errr.student`, or its directory.
       index: the retriever.
       data: holds the pairs' questions; those without gold passages are left out.
       depths: the k of recall@k. Each query finds the greatest k, and of several queries'

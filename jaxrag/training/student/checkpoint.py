@@ -32,6 +32,8 @@ from jaxrag.types import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+OPTIMIZER = "optimizer"
+"""Name of a trained query writer in the directory of its job."""
 _FLOAT32 = jnp.dtype("float32")
 
 

@@ -27,10 +27,10 @@ from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import summarise
 from jaxrag.runs.retriever_comparison import table as retriever_table
 from tests import browser, hostile
+from tests.core.test_printable import controls
 from tests.evaluation import fabricate
 from tests.evaluation.report.test_page import outline
 from tests.evaluation.report.test_training_page import training
-from tests.text.test_printable import controls
 
 EVIL = hostile.ALL
 FACTS = [(EVIL, EVIL)]

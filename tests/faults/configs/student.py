@@ -1,6 +1,6 @@
 """A training of a query writer; DIRECTORY is replaced by the directory of its files."""
 
-from jaxrag.runs.student import TrainQueryOptimizer
+from jaxrag.methods.errr.student import TrainQueryOptimizer
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from benchmarks.confidence_dual import dual
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import neural_ucb
 from jaxrag.functional.bandits.confidence import (
@@ -21,6 +20,7 @@ from jaxrag.functional.bandits.confidence import (
     full,
     inverse_of,
 )
+from jaxrag.functional.bandits.confidence_dual import dual
 from jaxrag.functional.bandits.fit import newest, replay_fit
 from jaxrag.functional.bandits.networks import mlp
 from jaxrag.types import InputError

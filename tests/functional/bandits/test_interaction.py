@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.bandit_problems import problem, random_arm
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import policies
 from jaxrag.functional.bandits.interaction import Bandit, Values, interact
@@ -15,6 +14,7 @@ from jaxrag.functional.bandits.policies import linear_ucb
 from jaxrag.types import InputError
 from tests.functional.bandits import references
 from tests.functional.bandits.draws import normal
+from tests.functional.bandits.problems import problem, random_arm
 
 KEY = jax.random.key(0)
 D, ARMS = 4, 3
@@ -205,11 +205,6 @@ def test_rewards_of_test_problems(kind) -> None:
         assert ranks == ([1] * 3 if kind == "quadratic" else [6] * 3)
         if kind == "quadratic":
             np.testing.assert_allclose([np.linalg.eigvalsh(f)[-1] for f in forms], 10, rtol=1e-3)
-
-
-def test_an_unknown_problem_is_refused() -> None:
-    with pytest.raises(InputError, match="kind is 'cubic'"):
-        problem("cubic", KEY, rounds=3)
 
 
 GOOD = (np.zeros((4, 2)), np.zeros((4, 3)))

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from benchmarks.bandit_problems import problem
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import neural_ucb, policies
 from jaxrag.functional.bandits.confidence import diagonal, full, zero_width
@@ -18,6 +17,7 @@ from jaxrag.functional.bandits.policies import linear_ucb
 from jaxrag.types import InputError
 from tests.functional.bandits import references
 from tests.functional.bandits.draws import normal, uniform
+from tests.functional.bandits.problems import problem
 
 D, ARMS, ROUNDS = 5, 3, 10
 LAMBDA, BETA, NU = 0.7, 1.3, 0.4

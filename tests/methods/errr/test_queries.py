@@ -7,13 +7,13 @@ import json
 import pytest
 
 from jaxrag.methods.errr import errr, queries
+from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode, answer_question
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper, needs_of
-from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run_step, tools_of
 

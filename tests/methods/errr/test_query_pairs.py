@@ -9,10 +9,10 @@ from experiments import run as script
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.errr import errr_pairs, query_pairs
+from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
 from jaxrag.runs.config_file import load
 from jaxrag.steps.reader import Reader
-from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from jaxrag.core import durable_files, jsonl
 from jaxrag.core.json_text import parse_json
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.tables import Grid, p_text
 from jaxrag.methods.ars.bandit import figures
-from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 CURVES, SUMMARY = "curves.jsonl", "bandit.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
 from jaxrag.functional.bandits.confidence import Confidence, diagonal, full, zero_width
+from jaxrag.functional.bandits.confidence_dual import dual
 from jaxrag.functional.bandits.interaction import Bandit
 from jaxrag.functional.bandits.networks import Network, linear_uniform, mlp
 from jaxrag.functional.bandits.policies import epsilon_greedy, linear_ucb, thompson
@@ -68,7 +70,7 @@ class RewardScheme:
         return np.asarray(rewards.weighted(given, weights))
 
 
-_CONFIDENCE = {"diagonal": diagonal, "full": full}
+ConfidenceForm = Literal["diagonal", "full", "dual"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,20 +84,21 @@ class NeuralUcb:
       regularization: lambda; Z starts as lambda times the identity.
       learning_rate: of SGD (not in the paper; 0.01 in Zhou et al.'s public code).
       confidence: "diagonal" keeps the diagonal of Z, as Zhou et al.'s code does; "full" the whole
-        of it, as printed, p x p for p weights of an arm: for few hidden units and dimensions.
+        of it, as printed, p x p for p weights of an arm: for few hidden units and dimensions;
+        "dual" the same from the gradients that were played, for few rounds.
+      pulls: plays of an arm that "dual" keeps; exact if no fewer than the rounds of a training.
     """
 
     width: int = 100
     beta: float = 10.0
     regularization: float = 1.0
     learning_rate: float = 1e-2
-    confidence: Literal["diagonal", "full"] = "diagonal"
+    confidence: ConfidenceForm = "diagonal"
+    pulls: int = 3000
 
     def __post_init__(self) -> None:
-        if self.confidence not in _CONFIDENCE:
-            raise InputError(
-                f"confidence is {self.confidence!r}; allowed: {', '.join(_CONFIDENCE)}."
-            )
+        check_choices(self, confidence=ConfidenceForm)
+        check_limits(pulls=self.pulls)
         if self.width < 1 or not (math.isfinite(self.beta) and self.beta >= 0):
             raise InputError(f"width is {self.width} and beta {self.beta}: give at least 1 and 0.")
         for name in ("regularization", "learning_rate"):
@@ -104,6 +107,11 @@ class NeuralUcb:
                 raise InputError(f"{name} is {value!r}; give a number above 0.")
 
     name = "NeuralUCB"
+
+    def _confidence(self) -> Callable[..., Confidence]:
+        if self.confidence == "dual":
+            return functools.partial(dual, pulls=self.pulls)
+        return full if self.confidence == "full" else diagonal
 
     def network(self, d: int, arms: int) -> Network:
         """The networks of all arms."""
@@ -121,7 +129,7 @@ class NeuralUcb:
             regularization=self.regularization,
             learning_rate=self.learning_rate,
             batch=batch,
-            confidence=matrix or _CONFIDENCE[self.confidence],
+            confidence=matrix or self._confidence(),
         )
 
 

@@ -34,12 +34,9 @@ from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
 from jaxrag.training.ppo.step import PPOTraining
-from jaxrag.training.student.checkpoint import load_student, write_student
+from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, write_student
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
-
-OPTIMIZER = "optimizer"
-"""Name of the trained rewriter in the directory of a job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +48,7 @@ class TrainRrr:
         rewriter, a `queries.Trained`, gives its input and the most queries.
       evaluation_data: held-out questions, over the same passages.
       checkpoint: the initial rewriter: a directory of a T5 or of a decoder, such as
-        `jaxrag.runs.student` writes.
+        `jaxrag.methods.errr.student` writes.
       training: PPO's settings.
       worth: the reward.
       max_source, max_target: most tokens of its input and output.

@@ -16,11 +16,11 @@ from jaxrag.data.dataset import Dataset
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, passage_has, telling_answers
 from jaxrag.methods.errr import queries, rrr
+from jaxrag.methods.errr.parsed_queries import ParsedQueries
 from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.tools import Tools
-from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.step import check
 from jaxrag.types import Generation, InputError, Question
 

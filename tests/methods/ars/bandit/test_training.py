@@ -85,8 +85,17 @@ def test_invalid_settings_of_the_released_bandit_are_refused(bad: dict[str, floa
         ReleasedNeuralUcb(**bad)  # pyright: ignore[reportArgumentType]
 
 
+def test_the_dual_form_learns_what_the_whole_matrix_does(table: RewardTable) -> None:
+    short = BanditTraining(epochs=2, batch=4)
+    whole, dual = (
+        trained(table, policy=dataclasses.replace(SMALL, width=4, confidence=form), training=short)
+        for form in ("full", "dual")
+    )
+    np.testing.assert_allclose(whole.test, dual.test, rtol=1e-5)
+
+
 def test_another_confidence_matrix_is_refused() -> None:
-    with pytest.raises(InputError, match="confidence is 'half'; allowed: diagonal, full"):
+    with pytest.raises(InputError, match="confidence is 'half'; allowed: diagonal, full, dual"):
         NeuralUcb(confidence="half")  # pyright: ignore[reportArgumentType]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.methods.errr.student import TrainQueryOptimizer
 from jaxrag.methods.iterative import adaptive_rag
-from jaxrag.runs.student import TrainQueryOptimizer
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.reader import Reader
 from jaxrag.training.student.student import NewT5

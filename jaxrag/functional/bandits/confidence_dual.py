@@ -1,10 +1,17 @@
 """The whole confidence matrix of a bandit from its pulls, for fewer pulls than weights.
 
-With the gradients of n pulls as the rows of G, Z = lambda I + G' G and
+    sigma^2 = g' Z^-1 g = (g'g - k' M k) / lambda,    k = G g,    M = (lambda I + G G')^-1
 
-    g' Z^-1 g = (g'g - k' M k) / lambda,   k = G g,   M = (lambda I + G G')^-1,
+    g       gradient of an arm's reward with respect to its p weights
+    G       gradients of the n pulls of the arm, as rows [n p]
+    Z       lambda I + G' G, the confidence matrix [p p] (ARS eq 12); never written out
+    M       the inverse of the pulls' regularised Gram matrix [n n], which stands for Z^-1
+    k       inner products of g with the gradients of the pulls [n]
+    lambda  ``regularization``
 
-so that M, n x n, stands for Z^-1, p x p: the same widths, from numbers that grow with the rounds.
+The widths are those of `confidence.full`, from numbers that grow with the rounds, not the weights.
+The state is compiled and mapped as in `confidence`: ``jax.jit(dual(network, pulls=n).evaluate)``.
+
 Where gradients are outer products an inner product of two is, layer by layer, (left . left')
 (right . right'), so G is never written out either: a pull keeps out + in numbers a layer, not
 out x in.
@@ -49,7 +56,9 @@ class Dual(NamedTuple):
 
 
 def dual(network: Network, *, pulls: int, regularization: Positive = 1.0) -> Confidence:
-    """The whole of Z, as `confidence.full`, by the Gram matrix of the pulls.
+    """The whole of Z, as `confidence.full`, by the Gram matrix of the pulls (see above).
+
+        M <- [[M + (M k)(M k)' / s, -M k / s], [-(M k)' / s, 1 / s]],    s = lambda + g'g - k' M k
 
     Args:
       network: network whose gradients the pulls give.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jaxrag
-from tests.surface.small_configs import write_small_configs
+from tests.api.small_configs import write_small_configs
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,10 +13,10 @@ from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
+from jaxrag.methods.errr import student as job
+from jaxrag.methods.errr.student import StudentEvaluator, locate_pairs, read_pairs, similarity
 from jaxrag.retrieval.dense.encoder import Encoder
-from jaxrag.runs import student as job
 from jaxrag.runs.run import Run
-from jaxrag.runs.student import StudentEvaluator, locate_pairs, read_pairs, similarity
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine

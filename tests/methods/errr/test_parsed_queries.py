@@ -6,7 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries, write_queries
+from jaxrag.methods.errr.parsed_queries import (
+    ParsedQueries,
+    parse_queries,
+    unique_queries,
+    write_queries,
+)
 
 QUESTION = "Who leads Ruritania?"
 WANTED = ("prime minister of Ruritania", "Ruritania election of 2015", "who is R. Tarlenheim?")

@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from jaxrag.core.file_states import one_start
+from jaxrag.core.printable import html_text, printable
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
@@ -20,7 +21,6 @@ from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import RetrieverTool, Tools
-from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError, Passage, Question
 
 

@@ -15,14 +15,13 @@ arm has a function of its own, an a or A drawn for it.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrag.functional.bandits.interaction import Bandit, Values
-from jaxrag.types import InputError
 
 Kind = Literal["linear", "quadratic", "matrix", "cosine"]
 
@@ -53,12 +52,7 @@ def problem(
       d: features of a context.
       arms: number of arms.
       noise: standard deviation of the noise on rewards.
-
-    Raises:
-      InputError: an unknown kind.
     """
-    if kind not in get_args(Kind):
-        raise InputError(f"kind is {kind!r}; allowed are {', '.join(get_args(Kind))}.")
     for_x, for_h, for_noise = jax.random.split(key, 3)
     contexts = on_sphere(for_x, (rounds, d))
     if kind == "matrix":

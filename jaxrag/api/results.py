@@ -10,7 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
+from jaxrag.api.rag import Rag
 from jaxrag.core.file_states import one_start
+from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
@@ -20,8 +22,6 @@ from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.job import Job, Outcome
 from jaxrag.runs.run import Run, execute
-from jaxrag.surface.rag import Rag
-from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 

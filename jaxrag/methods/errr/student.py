@@ -36,6 +36,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.evaluation.significance import intervals
+from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
@@ -43,10 +44,9 @@ from jaxrag.runs.loading import describe_job
 from jaxrag.runs.run import Run, load, store_path
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
-from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.student import training
-from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
@@ -202,8 +202,8 @@ def _part(line: Mapping[str, Any], where: str) -> str:
     return part
 
 
-OPTIMIZER, HELD_OUT, TABLE = "optimizer", "held_out.jsonl", "query_optimizer.jsonl"
-"""Checkpoint, outputs and metrics in the directory of a job."""
+HELD_OUT, TABLE = "held_out.jsonl", "query_optimizer.jsonl"
+"""Outputs and metrics in the directory of a job, beside the checkpoint."""
 
 Task = Literal["queries", "labels"]
 """Kind of targets: queries for a search engine, or one of a few labels."""
@@ -228,7 +228,7 @@ class StudentEvaluator:
     ``exact``       1 if the greedy output is the target, apart from surrounding white space
     ``ended``       1 if the output ended within the tokens of the longest target
     for queries:
-    ``parsed``      1 if queries could be parsed from the output (`jaxrag.text.query_lists`)
+    ``parsed``      1 if queries could be parsed from the output (`parsed_queries`)
     ``similarity``  of its queries and the teacher's, see `similarity`; 0 if none could be parsed
     for labels:
     ``accuracy``    1 if the target has the largest log-probability of all labels, summed over

@@ -9,11 +9,11 @@ import pytest
 
 import jaxrag
 from experiments import ask
+from jaxrag.api.rag import TracedAnswer
 from jaxrag.core.progress import _console
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
-from jaxrag.surface.rag import TracedAnswer
 from jaxrag.types import Passage, Question
-from tests.surface.small_configs import write_small_configs
+from tests.api.small_configs import write_small_configs
 
 HOSTILE = "<script>alert('x')</script> $a$ \x1b]0;title\x07\x1b[31mred\x9b1m \u202egnol\udcff"
 TRACE = {

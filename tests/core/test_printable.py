@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from jaxrag.text.printable import (
+from jaxrag.core.printable import (
     csv_text,
     html_text,
     latex_text,
