@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grain
 import jax
@@ -59,6 +59,20 @@ Logprobs = list[tuple[float, ...]]
 """log P(y|q,d) of each answer y, for the first passages retrieved for a question."""
 
 
+class Retrieved(NamedTuple):
+    """What a search returned for a question.
+
+    Attributes:
+      number: of the question.
+      rows: of its passages, best first.
+      logprobs: of the first of them.
+    """
+
+    number: int
+    rows: Sequence[int] = ()
+    logprobs: Logprobs = []  # noqa: RUF012
+
+
 class _Order:
     """Endless batches of question numbers; its state includes the passages scored so far."""
 
@@ -81,7 +95,8 @@ class _Order:
 
     def set_state(self, state: Any) -> None:
         self._items.set_state(state["order"])
-        self.scored = {int(number): set(rows) for number, rows in state["asked"].items()}
+        self.scored.clear()
+        self.scored |= {int(number): set(rows) for number, rows in state["asked"].items()}
 
 
 def train(
@@ -126,13 +141,15 @@ def train(
     """
     order = _Order(len(pooled), settings)
     steps = settings.steps_over(len(pooled))
-    batches = BatchMaker(pooled, passages, encoder, searcher, environment, store, settings)
+    batches = BatchMaker(
+        pooled, passages, encoder, searcher, environment, store, settings, order.scored
+    )
 
     def make_step(made: TrainStep) -> Step:
         def step(
             state: TrainState, numbers: np.ndarray, at: int
         ) -> tuple[TrainState, dict[str, Any]]:
-            batches.scored, current, began = order.scored, None, time.monotonic()
+            current, began = None, time.monotonic()
             if settings.is_online(at, steps):
                 params = jax.block_until_ready(local_copy(state.params, made.mesh))
                 current = encoder.with_params(params, step_name(at))
@@ -176,10 +193,7 @@ class BatchMaker:
     """Rows of the passages outside a question's pools that were scored, by its number."""
 
     def make(
-        self,
-        encoder: TowersEncoder | None,
-        numbers: Sequence[int],
-        step: int,
+        self, encoder: TowersEncoder | None, numbers: Sequence[int], step: int
     ) -> tuple[ContrastiveBatch, dict[str, Any]]:
         """The batch of a step, and its metrics.
 
@@ -189,56 +203,63 @@ class BatchMaker:
           numbers: of the questions.
           step: number of the step.
         """
-        found: list[Sequence[int]] = [()] * len(numbers)
-        logprobs: list[Logprobs] = [[] for _ in numbers]
-        metrics: dict[str, Any] = {"online": encoder is not None}
+        retrieved, metrics = [Retrieved(number) for number in numbers], {}
         if encoder is not None:
-            found, logprobs, seconds = self._explore(encoder, numbers, step)
-            metrics |= seconds
-        if self._imitates:
-            rows = self._sets(numbers, found, logprobs, step)
-            pairs = [*zip(numbers, rows, strict=True)]
-            # the store has those of retrieval and pools
-            logprobs = self._noted(numbers, rows, shared(pairs, self._score))
-            targets = [
-                [gold_logprob(self.pooled[number].question, values) for values in some]
-                for number, some in zip(numbers, logprobs, strict=True)
-            ]
-            return self._batch(numbers, rows, np.array(targets, np.float32)), metrics
-        rows, retrieved = [], Counter[str]()
-        for number, some, values in zip(numbers, found, logprobs, strict=True):
-            question, pool = self.pooled[number]
-            labels = [label(question, one, pool, self.settings.rules) for one in values]
-            random = np.random.default_rng([self.settings.seed, step, number])
-            drawn = draw(some, labels, pool, self.settings.rules, random)
-            rows.append([drawn.positive, drawn.negative])
-            retrieved.update(positives=drawn.online[0], negatives=drawn.online[1])
-        metrics |= {f"online_{name}": retrieved[name] for name in ("positives", "negatives")}
-        metrics["asked"] = sum(map(len, self.scored.values())) / len(self.pooled)
-        return self._batch(numbers, rows, None), metrics
+            retrieved, metrics = self._explore(encoder, numbers, step)
+        make = self._imitating if self._imitates else self._contrasting
+        batch, further = make(retrieved, step)
+        return batch, {"online": encoder is not None, **metrics, **further}
 
     @property
     def _imitates(self) -> bool:
         """Whether the retriever imitates P(y|q,d) of all passages found, without labels."""
         return self.settings.update.objective == "kl"
 
-    def _sets(
-        self,
-        numbers: Sequence[int],
-        found: Sequence[Sequence[int]],
-        logprobs: Sequence[Logprobs],
-        step: int,
-    ) -> list[list[int]]:
-        """Equally many passages of each question, positive and negative ones, for "kl"."""
-        known = [len({*some, *self._pool(n)}) for n, some in zip(numbers, found, strict=True)]
-        count = min(self.settings.passages, *known)
+    def _contrasting(
+        self, retrieved: Sequence[Retrieved], step: int
+    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
+        """A positive and a negative passage of each question."""
+        pairs, online = [], Counter(positives=0, negatives=0)
+        for one in retrieved:
+            pool, random = self.pooled[one.number].pool, self._random(one, step)
+            drawn = draw(one.rows, self._labels(one), pool, self.settings.rules, random)
+            pairs.append([drawn.positive, drawn.negative])
+            online.update(positives=drawn.online[0], negatives=drawn.online[1])
+        metrics: dict[str, Any] = {f"online_{name}": count for name, count in online.items()}
+        metrics["asked"] = sum(map(len, self.scored.values())) / len(self.pooled)
+        return self._batch(retrieved, pairs), metrics
+
+    def _imitating(
+        self, retrieved: Sequence[Retrieved], step: int
+    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
+        """Equally many passages of each question, with log P(y|q,d) of the gold answer."""
+        sets = self._sets(retrieved, step)
+        pairs = [(one.number, rows) for one, rows in zip(retrieved, sets, strict=True)]
+        scored = self._noted(pairs, shared(pairs, self._score))  # the store has those of retrieval
+        targets = [
+            [gold_logprob(self.pooled[number].question, values) for values in logprobs]
+            for number, _, logprobs in scored
+        ]
+        return self._batch(retrieved, sets, np.array(targets, np.float32)), {}
+
+    def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
+        """Passages of each question, positive and negative ones: as many as all questions have."""
+        available = [len({*one.rows, *self._pool(one.number)}) for one in retrieved]
+        count = min(self.settings.passages, *available)
         sets = []
-        for number, some, values in zip(numbers, found, logprobs, strict=True):
-            question, pool = self.pooled[number]
-            labels = [label(question, one, pool, self.settings.rules) for one in values]
-            random = np.random.default_rng([self.settings.seed, step, number])
-            sets.append(with_both(some, labels, pool, count, random))
+        for one in retrieved:
+            pool, random = self.pooled[one.number].pool, self._random(one, step)
+            sets.append(with_both(one.rows, self._labels(one), pool, count, random))
         return sets
+
+    def _labels(self, retrieved: Retrieved) -> list[int]:
+        """Labels of the first passages retrieved for a question."""
+        question, pool = self.pooled[retrieved.number]
+        return [label(question, ys, pool, self.settings.rules) for ys in retrieved.logprobs]
+
+    def _random(self, retrieved: Retrieved, step: int) -> np.random.Generator:
+        """Of the draws for a question: the same after an interruption, and in all processes."""
+        return np.random.default_rng([self.settings.seed, step, retrieved.number])
 
     def _pool(self, number: int) -> tuple[int, ...]:
         """The passages of a question's pools."""
@@ -246,15 +267,18 @@ class BatchMaker:
         return (*pool.positives, *pool.negatives)
 
     def _batch(
-        self, numbers: Sequence[int], rows: Sequence[Sequence[int]], targets: np.ndarray | None
+        self,
+        retrieved: Sequence[Retrieved],
+        rows: Sequence[Sequence[int]],
+        targets: np.ndarray | None = None,
     ) -> ContrastiveBatch:
-        texts = [self.pooled[number].question.text for number in numbers]
+        texts = [self.pooled[one.number].question.text for one in retrieved]
         return make_batch(texts, rows, self.passages, self.encoder, targets=targets)
 
     def _explore(
         self, encoder: TowersEncoder, numbers: Sequence[int], step: int
-    ) -> tuple[list[Sequence[int]], list[Logprobs], dict[str, float]]:
-        """Retrieved passages, their log-probabilities, and the seconds of each part.
+    ) -> tuple[list[Retrieved], dict[str, Any]]:
+        """Passages that a search returns, with log-probabilities, and the seconds of each part.
 
         The next part of the batch is searched for while the language model scores one. Of several
         processes, the seconds are those of this one.
@@ -280,21 +304,22 @@ class BatchMaker:
             return explored
 
         explored = shared(numbers, explore)
-        found: list[Sequence[int]] = [rows for rows, _ in explored]
-        logprobs = self._noted(numbers, found, [logprobs for _, logprobs in explored])
-        return found, logprobs, {name: round(value, 3) for name, value in spent.items()}
+        pairs = [(number, rows) for number, (rows, _) in zip(numbers, explored, strict=True)]
+        retrieved = self._noted(pairs, [logprobs for _, logprobs in explored])
+        return retrieved, {name: round(value, 3) for name, value in spent.items()}
 
     def _noted(
         self,
-        numbers: Sequence[int],
-        found: Sequence[Sequence[int]],
+        pairs: Sequence[tuple[int, Sequence[int]]],
         logprobs: Sequence[Sequence[Sequence[float]]],
-    ) -> list[Logprobs]:
-        """The log-probabilities, after their passages were added to those scored so far."""
-        for number, rows, values in zip(numbers, found, logprobs, strict=True):
+    ) -> list[Retrieved]:
+        """Questions' passages with the scores of the first ones, which are noted as scored."""
+        retrieved = []
+        for (number, rows), values in zip(pairs, logprobs, strict=True):
             scored = self.scored.setdefault(number, set())
             scored |= set(rows[: len(values)]) - {*self._pool(number)}
-        return [[tuple(one) for one in values] for values in logprobs]
+            retrieved.append(Retrieved(number, rows, [tuple(ys) for ys in values]))
+        return retrieved
 
     def _score(self, pairs: Sequence[tuple[int, Sequence[int]]]) -> list[Logprobs]:
         """log P(y|q,d) of the first passages of each question, until their labels suffice.

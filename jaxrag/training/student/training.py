@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import grain
 import jax
@@ -21,6 +21,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jaxrag.core.checks import check_choices
 from jaxrag.training import step as training
 from jaxrag.training.loop import Data, Evaluation, History, fit
 from jaxrag.training.optimisation import (
@@ -92,11 +93,7 @@ class StudentTraining:
     def __post_init__(self) -> None:
         check_length(self.steps, self.epochs, self.seed)
         check_optimiser(self, "warmup", "weight_decay", "clip", "patience", "evaluate_every")
-        for name, kind in (("optimiser", Optimiser), ("decay", Decay), ("best", Best)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(map(repr, get_args(kind)))
-                raise InputError(f"{name} is {getattr(self, name)!r}; allowed are {allowed}.")
-
+        check_choices(self, optimiser=Optimiser, decay=Decay, best=Best)
         if self.patience and not (self.best and self.evaluate_every):
             raise InputError(
                 f"patience is {self.patience}: it needs a metric (best is {self.best!r}) and "

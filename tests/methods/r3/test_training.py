@@ -318,7 +318,7 @@ def test_scored_passages_exclude_the_pools(made: Path, passages: Passages, tmp_p
     mine = pool.positives[0]
     for numbers, rows in (([0, 1], [[mine, 38, 39], [38]]), ([0], [[39, 37]])):
         pairs = [*zip(numbers, rows, strict=True)]
-        maker._noted(numbers, rows, maker._score(pairs))
+        maker._noted(pairs, maker._score(pairs))
     assert maker.scored == {0: {37, 38, 39}, 1: {38}}
 
 
@@ -358,8 +358,8 @@ def test_the_next_part_is_searched_for_while_the_model_scores_one(
     maker = maker_of(made, passages, tmp_path, parts=2)
     maker.searcher = Searches()
     monkeypatch.setattr(maker, "_score", score)
-    rows, *_ = maker._explore(maker.encoder, range(4), 0)
-    assert parts == [2, 2] and rows == [[1, 2]] * 4
+    retrieved, _ = maker._explore(maker.encoder, range(4), 0)
+    assert parts == [2, 2] and [one.rows for one in retrieved] == [[1, 2]] * 4
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -372,8 +372,8 @@ def test_kl_sets_hold_a_positive_and_a_negative(
     numbers = range(4)
     pools = [maker.pooled[number].pool for number in numbers]
     found: list[Any] = [list(pool.positives) if online else () for pool in pools]
-    scored = maker._score([*zip(numbers, found, strict=True)])
-    sets = maker._sets(numbers, found, scored, 0)
+    pairs = [*zip(numbers, found, strict=True)]
+    sets = maker._sets(maker._noted(pairs, maker._score(pairs)), 0)
     for pool, some in zip(pools, sets, strict=True):
         assert len(some) == 2
         assert set(some) & set(pool.positives) and set(some) & set(pool.negatives)
