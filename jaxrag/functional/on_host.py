@@ -37,8 +37,9 @@ def on_host(equation: Callable[P, Any], *, static: Sequence[str] = ()) -> Callab
 
     @functools.wraps(equation)
     def call(*args: P.args, **options: P.kwargs) -> Any:
-        with jax.default_device(_cpu()):  # arrays on an accelerator would pull the call there
-            return jax.device_get(compiled(*jax.device_get(args), **jax.device_get(options)))
+        args, options = jax.device_get((args, options))  # an accelerator's would be computed there
+        with jax.default_device(_cpu()):
+            return jax.device_get(compiled(*args, **options))
 
     return call
 
