@@ -432,7 +432,7 @@ def _by_kind(jobs: Sequence[PrefillJob]) -> Iterator[tuple[_Kind, list[int]]]:
         return jobs[i].slots, jobs[i].long
 
     order = sorted(range(len(jobs)), key=lambda i: (kind(i), jobs[i].tokens))
-    yield from ((kind_, list(numbers)) for kind_, numbers in itertools.groupby(order, key=kind))
+    yield from ((group, list(numbers)) for group, numbers in itertools.groupby(order, key=kind))
 
 
 class PrefillGroup:

@@ -86,22 +86,22 @@ def _tower(tensors: Mapping[str, np.ndarray], first: int, source: str) -> dict[s
         raise InputError(f"{source}: {len(where)} tables {_WORDS!r}; a tower has one.")
     prefixes = tuple(where[0] + part for part in _BODY)
     body = {n.removeprefix(where[0]): t for n, t in tensors.items() if n.startswith(prefixes)}
-    tensors_ = modern_names(body, "bert", body="bert.")
-    words = tensors_[f"bert.{_WORDS}"]
+    renamed = modern_names(body, "bert", body="bert.")
+    words = renamed[f"bert.{_WORDS}"]
     for name, tensor in tensors.items():
         if name.startswith(prefixes) or name.endswith("position_ids"):
             continue
         if tensor.shape == words.shape[1:] and name.endswith((".weight", ".bias")):
             kind = f"norm.{name.rpartition('.')[2]}"
-            if kind in tensors_:
+            if kind in renamed:
                 raise InputError(f"{source}: {name!r} is a second layer norm after the BERT.")
-            tensors_[kind] = tensor
+            renamed[kind] = tensor
         elif not any(np.array_equal(tensor, table) for table in (words, words[first:])):
             raise InputError(
                 f"{source}: {name!r} {tensor.shape} is neither a layer norm nor the table of word "
                 f"embeddings from token {first} on, which are all that SiDR adds to a BERT."
             )
-    return tensors_
+    return renamed
 
 
 def bert_settings(whole: Mapping[str, Any], tower: Mapping[str, np.ndarray]) -> dict[str, Any]:
