@@ -39,7 +39,7 @@ class InputLine(NamedTuple):
     inside: str = ""
 
     def string(self, field: str, *, optional: bool = False) -> str:
-        """A field's non-blank string; if ``optional``, it may be blank, or missing or null ("")."""
+        """A field's non-blank string; if ``optional``, also blank, or "" where missing or null."""
         value = self._value(field, optional=optional)
         if value is None and optional:
             return ""

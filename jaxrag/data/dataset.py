@@ -203,8 +203,8 @@ def read_questions(directory: Path, split: str, rows: range) -> Iterator[Labelle
 
 
 def _relevant(labelled: Iterable[LabelledQuestion]) -> dict[str, tuple[str, ...]]:
-    found = {q.id: tuple(one.id for one in gold if one.grade > 0) for q, gold in labelled}
-    return {question: ids for question, ids in found.items() if ids}
+    relevant = {q.id: tuple(p.id for p in gold if p.grade > 0) for q, gold in labelled}
+    return {question: ids for question, ids in relevant.items() if ids}
 
 
 def _graded(labelled: Sequence[LabelledQuestion]) -> dict[str, dict[str, int]]:
@@ -215,7 +215,7 @@ def _graded(labelled: Sequence[LabelledQuestion]) -> dict[str, dict[str, int]]:
 
 
 def stored_row(labelled: LabelledQuestion) -> dict[str, Any]:
-    """The fields of a question as they are stored."""
+    """A question's row in a data set on disk: its fields, gold passages as parallel lists."""
     question, gold = labelled
     return {
         "id": question.id,
@@ -223,9 +223,9 @@ def stored_row(labelled: LabelledQuestion) -> dict[str, Any]:
         "answers": list(question.answers),
         "choices": list(question.choices),
         "task": question.task,
-        "gold": [one.id for one in gold],
-        "gold_corpora": [one.corpus for one in gold],
-        "gold_grades": [str(one.grade) for one in gold],
+        "gold": [passage.id for passage in gold],
+        "gold_corpora": [passage.corpus for passage in gold],
+        "gold_grades": [str(passage.grade) for passage in gold],
     }
 
 

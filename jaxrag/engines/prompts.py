@@ -104,8 +104,8 @@ def _accepted_form(
     ``options``, as JSON, are those of the template and itself.
     """
     refused: Exception | None = None
-    known = set(roles) <= {"system", "user", "assistant"}
-    for form in (list, merged_system, *([_in_one] if known else [])):
+    plain = set(roles) <= {"system", "user", "assistant"}
+    for form in (list, merged_system, *([_in_one] if plain else [])):
         named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
         try:
             text = _rendered(tokenizer, named, json.loads(options))
@@ -120,7 +120,7 @@ def _accepted_form(
 
 
 def merged_system(messages: list[_Turn]) -> list[_Turn]:
-    """The system message is put before the user message that follows it."""
+    """Puts the system message before the user message that follows it."""
     if [m["role"] for m in messages[:2]] != ["system", "user"]:
         return messages
     system, user, *rest = messages
@@ -165,16 +165,16 @@ class PromptEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines the prompts: template, options, and where a system message goes."""
-        found = {
+        """Settings that determine the prompts: template, options, place of a system message."""
+        identity = {
             "chat_template": digest(str(self.tokenizer.chat_template)),
             "template_options": self.template_options,
         }
         with contextlib.suppress(InputError):
             pair = (Message("system", "system1x"), Message("user", "user1x"))
             if "system1x\n\nuser1x" in self._render(pair):
-                found["system_message"] = "put before the user's"
-        return found
+                identity["system_message"] = "put before the user's"
+        return identity
 
     def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
         """Token ids of a prompt that leaves ``room`` tokens for ``what``.
@@ -223,20 +223,20 @@ class PromptEncoder:
           InputError: the prompt is empty, the chat template does not accept its messages, or a
             token is not in the model's vocabulary.
         """
-        shown = self._rendered(prompt)
+        rendered = self._rendered(prompt)
         begin = self.frame[0] if isinstance(prompt, str) else []
-        if begin and shown.startswith(str(self.tokenizer.bos_token)):
+        if begin and rendered.startswith(str(self.tokenizer.bos_token)):
             begin = []
-        tokens, places = self._encoded(shown)
+        tokens, places = self._encoded(rendered)
         if not (begin or tokens):
             raise InputError("A prompt is empty: it has no tokens to continue.")
-        if _MARK in shown:
-            kept = [0, *itertools.accumulate(one != _MARK for one in shown)]
-            shown, places = shown.replace(_MARK, ""), [(kept[a], kept[b]) for a, b in places]
+        if _MARK in rendered:
+            at = [0, *itertools.accumulate(character != _MARK for character in rendered)]
+            rendered, places = rendered.replace(_MARK, ""), [(at[a], at[b]) for a, b in places]
         end = self.frame[1] if self._reads_end and isinstance(prompt, str) else []
-        tokens, places = [*tokens, *end], [*places, *[(len(shown), len(shown))] * len(end)]
+        tokens, places = [*tokens, *end], [*places, *[(len(rendered), len(rendered))] * len(end)]
         spans = [(0, 0)] * len(begin) + places
-        return shown, self._checked([*begin, *tokens]), spans
+        return rendered, self._checked([*begin, *tokens]), spans
 
     def text(self, prompt: Prompt) -> str:
         """The prompt as a text for a server that tokenises it and adds a begin token itself."""
@@ -248,14 +248,14 @@ class PromptEncoder:
 
         def marked(text: str) -> str:
             control = self._control
-            return control.sub(lambda found: _MARK.join(found[0]), text) if control else text
+            return control.sub(lambda match: _MARK.join(match[0]), text) if control else text
 
         if not isinstance(prompt, str):
             return self._render(tuple(m._replace(content=marked(m.content)) for m in prompt))
-        shown, at = "", 0
+        rendered, at = "", 0
         for start, end in getattr(prompt, "data", ()):
-            shown, at = shown + prompt[at:start] + marked(prompt[start:end]), end
-        return shown + prompt[at:]
+            rendered, at = rendered + prompt[at:start] + marked(prompt[start:end]), end
+        return rendered + prompt[at:]
 
     def _render(self, prompt: Prompt) -> str:
         options = {k: v for k, v in self.template_options.items() if k != "control_tokens"}
@@ -273,7 +273,7 @@ class PromptEncoder:
 
     @functools.cached_property
     def frame(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and after a text; the latter would end a prompt."""
+        """Tokens that the tokenizer puts before and after a text; the latter would end a prompt."""
         bare = self.tokenizer.encode("a", add_special_tokens=False)
         whole = self.tokenizer.encode("a")
         starts = (i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
@@ -286,9 +286,7 @@ class PromptEncoder:
         if self.template_options.get("control_tokens"):
             return None
         added = self.tokenizer.added_tokens_decoder.values()
-        names = {
-            one.content for one in added if one.special or _LIKE_CONTROL.fullmatch(one.content)
-        }
+        names = {t.content for t in added if t.special or _LIKE_CONTROL.fullmatch(t.content)}
         names = {name for name in names if name.strip()}
         return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
@@ -296,7 +294,7 @@ class PromptEncoder:
     def _literal(self) -> tuple[Tokenizer, Tokenizer]:
         """The tokenizer after the marks are taken out, and the same with cuts at the marks."""
         backend = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        added = [{**one, "normalized": False} for one in backend["added_tokens"]]
+        added = [{**token, "normalized": False} for token in backend["added_tokens"]]
         backend = json.dumps({**backend, "added_tokens": added, "truncation": None})
         whole, cut = Tokenizer.from_str(backend), Tokenizer.from_str(backend)
         own = [whole.normalizer] if whole.normalizer else []
@@ -306,19 +304,19 @@ class PromptEncoder:
         cut.pre_tokenizer = pre_tokenizers.Sequence([split, *own])  # pyright: ignore
         return whole, cut
 
-    def _encoded(self, shown: str) -> _Part:
+    def _encoded(self, rendered: str) -> _Part:
         """Tokens and spans of a text; those with marks in them are no control tokens."""
-        if _MARK not in shown:
-            made = self.tokenizer(shown, add_special_tokens=False, return_offsets_mapping=True)
+        if _MARK not in rendered:
+            made = self.tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=True)
             return list(made["input_ids"]), list(made["offset_mapping"])
         whole, cut = self._literal
-        found = whole.encode(shown, add_special_tokens=False)
+        encoding = whole.encode(rendered, add_special_tokens=False)
         control = set(self.tokenizer.all_special_ids) | set(self.tokenizer.added_tokens_decoder)
-        pairs = zip(found.ids, found.offsets, strict=True)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
         # a vocabulary of whole words has the name, too
-        if any(token in control and _MARK in shown[a:b] for token, (a, b) in pairs):
-            found = cut.encode(shown, add_special_tokens=False)
-        return found.ids, found.offsets
+        if any(token in control and _MARK in rendered[a:b] for token, (a, b) in pairs):
+            encoding = cut.encode(rendered, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
 
 
 def encoder_of(model: LanguageModel) -> PromptEncoder | None:
@@ -360,8 +358,8 @@ def prompt_number(tokens: Sequence[int]) -> int:
 
 def prompt_size(prompt: Prompt, continuation: str = "") -> int:
     """Number of characters of a prompt and its continuation, to sort requests into batches."""
-    shown = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
-    return shown + len(continuation)
+    size = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
+    return size + len(continuation)
 
 
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
@@ -392,7 +390,7 @@ def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:
     except Exception:
         return None
     after = text.rpartition("content1x")[2].lstrip()
-    special = {one.content: i for i, one in tokenizer.added_tokens_decoder.items() if one.special}
+    special = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
     ends = sorted((name for name in special if name and after.startswith(name)), key=len)
     return special[ends[-1]] if ends else None
 
@@ -411,7 +409,7 @@ class AnswerReader:
     ) -> None:
         self._tokenizer, self._ends, self._stop = tokenizer, frozenset(ends), tuple(stop)
         added = tokenizer.added_tokens_decoder
-        special = {i: one.content for i, one in added.items() if one.special}
+        special = {i: token.content for i, token in added.items() if token.special}
         marks = {i for i, name in special.items() if name in MARK_TOKENS}
         # where marks of reasoning are special tokens, the others are left out here
         self._hidden = frozenset(special) - marks if marks else None
@@ -422,22 +420,22 @@ class AnswerReader:
         """The answer to a prompt in ``tokens``, which may extend beyond its end."""
         opened = self._opens(prompt)
         end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
-        kept = len(tokens) if end is None else end
-        text, reason = self._text(tokens[:kept]), "length" if end is None else "end"
+        size = len(tokens) if end is None else end
+        text, reason = self._text(tokens[:size]), "length" if end is None else "end"
         if end is not None:
-            kept += 1
+            size += 1
         if self._cut(text, opened) is not None:
             # the tokens that it took; an end token came after
-            counts = range(1, kept + 1)
-            kept = next(n for n in counts if self._cut(self._text(tokens[:n]), opened) is not None)
-            text = self._text(tokens[:kept])
+            counts = range(1, size + 1)
+            size = next(n for n in counts if self._cut(self._text(tokens[:n]), opened) is not None)
+            text = self._text(tokens[:size])
             text, reason = text[: self._cut(text, opened)], "stop"
         start = answer_start(text, opened=opened)
-        first = self._tokens_before(tokens[: kept - (reason == "end")], start)
+        first = self._tokens_before(tokens[: size - (reason == "end")], start)
         return Generation(
             text=text[start:],
-            tokens=tuple(map(int, tokens[first:kept])),
-            logprobs=tuple(map(float, logprobs[first:kept])),
+            tokens=tuple(map(int, tokens[first:size])),
+            logprobs=tuple(map(float, logprobs[first:size])),
             finish_reason=reason,  # type: ignore[arg-type]
             prompt_tokens=len(prompt),
             reasoning=text[:start],
@@ -466,11 +464,11 @@ class AnswerReader:
         return bisect.bisect_right(counts, place, key=lambda n: len(self._text(tokens[:n])))
 
     def _text(self, tokens: Sequence[int]) -> str:
-        shown = list(tokens)
+        visible = list(tokens)
         if self._hidden is not None:
-            shown = [token for token in shown if token not in self._hidden]
+            visible = [token for token in visible if token not in self._hidden]
         text = self._tokenizer.decode(
-            shown,
+            visible,
             skip_special_tokens=self._hidden is None,
             clean_up_tokenization_spaces=False,
         )

@@ -27,7 +27,7 @@ _REPLACED = "\ufffd".encode()
 
 
 class ListedToken(NamedTuple):
-    """A token of a response: what it stands for in bytes, its log-probability, its id or None."""
+    """A token of a response: its bytes, its log-probability, its id or None."""
 
     piece: bytes
     logprob: Any
@@ -35,7 +35,7 @@ class ListedToken(NamedTuple):
 
 
 class ServerReply(NamedTuple):
-    """A generation, and what is not known for sure.
+    """A generation, and what the server's response leaves uncertain about it.
 
     Attributes:
       generation: the generation.
@@ -162,7 +162,7 @@ def checked_logprobs(
             f"The server returned {len(tokens)} log-probabilities for {count} tokens. If it "
             "does not support them, set logprobs=False; methods that need them are refused."
         )
-    found = []
+    values = []
     for token in tokens:
         value = token.logprob
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -171,8 +171,8 @@ def checked_logprobs(
                 f"The server returned the log-probability {str(value)[:30]}, which is none: they "
                 "are finite numbers of at most 0. This is a fault of the server."
             )
-        found.append(min(float(value), 0.0))
-    return found
+        values.append(min(float(value), 0.0))
+    return values
 
 
 class _Places(NamedTuple):
@@ -279,8 +279,8 @@ def _places(
     place = starts[first]
     stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, place)) >= 0]
     if stops:
-        at, found = min(stops)
-        return _Places(first, bisect.bisect_left(starts, at + len(found)), False, True)
+        at, cutter = min(stops)
+        return _Places(first, bisect.bisect_left(starts, at + len(cutter)), False, True)
     beyond = [i for i, start in enumerate(starts[:-1]) if start >= after + len(said)]
     if said and begin >= 0 and sum(bool(pieces[i].strip()) for i in beyond) > 1:
         raise InputError(
@@ -293,16 +293,16 @@ def _places(
 
 def _are_part(tokens: Sequence[ListedToken], answer: str) -> bool:
     """Whether the tokens are only a part of the text, as far as their names are pieces."""
-    shown, said = b"".join(token.piece for token in tokens).strip(), answer.strip().encode()
-    return bool(shown) and shown != said and shown in said
+    listed, said = b"".join(token.piece for token in tokens).strip(), answer.strip().encode()
+    return bool(listed) and listed != said and listed in said
 
 
 def _check_whole(tokens: Sequence[ListedToken], answer: str) -> None:
     """InputError if the tokens are only a part of the text."""
     if _are_part(tokens, answer):
-        shown = b"".join(token.piece for token in tokens).strip().decode(errors="replace")
+        listed = b"".join(token.piece for token in tokens).strip().decode(errors="replace")
         raise InputError(
-            f"The server's log-probabilities are those of {shown[:80]!r} alone, a part of its "
+            f"The server's log-probabilities are those of {listed[:80]!r} alone, a part of its "
             f"text {answer.strip()[:80]!r}."
         )
 

@@ -389,10 +389,10 @@ class Scheduler:
     def _look_up(self) -> None:
         """Answers new requests from the store and queues the others for their engine."""
         fresh, self._fresh = self._fresh, {}
-        found = self.store.get(list(fresh)) if fresh else {}
+        stored = self.store.get(list(fresh)) if fresh else {}
         for key, (operation, pending) in fresh.items():
-            if key in found:
-                self._answer(operation, pending, found[key], seconds=0.0, hit=True)
+            if key in stored:
+                self._answer(operation, pending, stored[key], seconds=0.0, hit=True)
                 for task in pending.tasks:
                     task.question.stored += key not in self._computed
             elif operation.submit is not None:
@@ -468,14 +468,14 @@ class Scheduler:
                 if not isinstance(failure, EngineDown):
                     for task in pending.tasks:
                         self._ready.append((task, None, failure))
-        kept = [one for one in landed if one.key in encoded]
-        for operation in {one.operation for one in kept}:
-            mine = {one.key: encoded[one.key] for one in kept if one.operation is operation}
+        storable = [done for done in landed if done.key in encoded]
+        for operation in {done.operation for done in storable}:
+            mine = {done.key: encoded[done.key] for done in storable if done.operation is operation}
             self._put(operation, mine)
-        for one in kept:
+        for done in storable:
             self._answer(
-                one.operation, one.pending, encoded[one.key], seconds=one.seconds, hit=False
+                done.operation, done.pending, encoded[done.key], seconds=done.seconds, hit=False
             )
-        for one in landed:
-            if isinstance(one.error, EngineDown):  # the others have been stored
-                raise one.error
+        for done in landed:
+            if isinstance(done.error, EngineDown):  # the others have been stored
+                raise done.error

@@ -194,28 +194,28 @@ class Seq2SeqModel:
             )
         sources, seeds = [self._encode(prompt) for prompt in prompts], decoding.seeds(len(prompts))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
-        found: dict[int, Generation] = {}
+        generations: dict[int, Generation] = {}
         for batch in source_batches(sources, self._rows):
             if self._beams.count > 1:
                 rows = self._beam_search(batch, decoding.max_new_tokens)
             else:
                 rows = self._decode(batch, decoding, [seeds[job] for job in batch.jobs], reader)
             for job, (tokens, logprobs) in zip(batch.jobs, rows, strict=False):
-                found[job] = reader.read(tokens, logprobs, prompt=sources[job])
-        return [found[job] for job in range(len(prompts))]
+                generations[job] = reader.read(tokens, logprobs, prompt=sources[job])
+        return [generations[job] for job in range(len(prompts))]
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """See `LanguageModel.logprob`; the continuation is an answer without its end token."""
         texts = [self.tokenizer.encode(text, add_special_tokens=False) for text in continuations]
         sources = [self._encode(prompt) for prompt in prompts]
-        found = [np.zeros(len(text), np.float32) for text in texts]
+        scores = [np.zeros(len(text), np.float32) for text in texts]
         for batch in source_batches(sources, self._rows, targets=texts):
             if batch.targets.size:
                 arrays = map(self._put, (batch.tokens, batch.where, batch.targets))
                 rows = np.asarray(score(self._network.model, self._network.params, *arrays))
                 for job, row in zip(batch.jobs, rows, strict=False):
-                    found[job] = row[: len(texts[job])]
-        return found
+                    scores[job] = row[: len(texts[job])]
+        return scores
 
     def _encode(self, prompt: Prompt) -> list[int]:
         tokens = self._sources.tokens(prompt)

@@ -97,7 +97,7 @@ def _refused(status: int, text: str, message: str) -> Exception:
 
 
 class Dialect:
-    """What the servers of a run refused, and so get in another form; thread-safe."""
+    """Settings that the servers of a run refused, and their other forms; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -259,8 +259,8 @@ class ServerModel:
         if self.gives_logprobs:
             body |= {"logprobs": True, "top_logprobs": 1}
         options = parse_template_options(self._settings.template_options)
-        if kept := {k: v for k, v in options.items() if k not in ("date", "control_tokens")}:
-            body["chat_template_kwargs"] = kept
+        if passed := {k: v for k, v in options.items() if k not in ("date", "control_tokens")}:
+            body["chat_template_kwargs"] = passed
         return self._generate("/chat/completions", body, prompt, "", decoding)
 
     def _generate(
@@ -280,11 +280,11 @@ class ServerModel:
         reply = self._read(response, decoding, text, tokens)
         if body["stop"] and self._must_repeat(reply):
             again = self._ask(path, {**body, "stop": None}, text)
-            found = self._read(again, decoding, text, tokens).generation
-            stopped = not reply.in_reasoning and found.finish_reason == "stop"
+            generation = self._read(again, decoding, text, tokens).generation
+            stopped = not reply.in_reasoning and generation.finish_reason == "stop"
             if stopped and self._dialect.learn_stop(cut=True):
                 _log.info("The server lists no token that met a stop string: texts are cut here.")
-            return found
+            return generation
         if body["stop"] and reply.lists_stop:
             self._dialect.learn_stop(cut=False)
         return reply.generation
@@ -364,11 +364,11 @@ class ServerModel:
         listed = checked_logprobs(listed_tokens(choice), len(made), wanted=self.gives_logprobs)
         self._check_agreement(made, choice.get("text"))
         reader = AnswerReader(self._encode.tokenizer, ends=self._ends, stop=decoding.stop)
-        found = reader.read(made, listed or [0.0] * len(made), prompt=tokens)
+        answer = reader.read(made, listed or [0.0] * len(made), prompt=tokens)
         if not self.gives_logprobs:
-            found = dataclasses.replace(found, logprobs=(), reasoning_logprobs=())
-        met = choice.get("finish_reason") == "stop" and found.finish_reason == "length"
-        return ServerReply(found, in_reasoning=met and bool(found.reasoning) and not found.text)
+            answer = dataclasses.replace(answer, logprobs=(), reasoning_logprobs=())
+        met = choice.get("finish_reason") == "stop" and answer.finish_reason == "length"
+        return ServerReply(answer, in_reasoning=met and bool(answer.reasoning) and not answer.text)
 
     def _checked_ids(self, ids: Any, limit: int) -> list[int]:
         """Token ids of a response; InputError if they are none, too many or unknown."""
@@ -377,10 +377,10 @@ class ServerModel:
             raise InputError(f"The server's token_ids are no list of numbers: {str(ids)[:100]}")
         if len(ids) > limit + 1:  # an end token may not be counted
             raise InputError(f"The server returned {len(ids)} tokens, of at most {limit}.")
-        known = len(self._encode.tokenizer)
-        if wrong := [i for i in ids if not 0 <= i < known]:
+        size = len(self._encode.tokenizer)
+        if wrong := [i for i in ids if not 0 <= i < size]:
             raise InputError(
-                f"The server returned token {wrong[0]}, but `tokenizer` has {known}: name the "
+                f"The server returned token {wrong[0]}, but `tokenizer` has {size}: name the "
                 "tokenizer of the model that it serves."
             )
         return ids
@@ -402,14 +402,14 @@ class ServerModel:
 
     def _look_for_control_tokens(self, text: str) -> None:
         """Warns once of data that a server that tokenises it may take for control tokens."""
-        if found := _CONTROL.search(text):
+        if match := _CONTROL.search(text):
             self._suspicious += 1
             if self._suspicious == 1:
                 _log.warning(
                     "A prompt has %r in its data, which the server may take for a control token: "
                     "name a `tokenizer`, so that texts are sent as tokens, where the server takes "
                     "them.",
-                    found[0],
+                    match[0],
                 )
 
     def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:
@@ -562,7 +562,7 @@ class Server:
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's entry in the answer of "/models"."""
         data = listed.get("data")
-        rows = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+        rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
         if self.model not in entries:
             raise InputError(f"The server has no model {self.model!r}; it has: {sorted(entries)}")

@@ -91,14 +91,14 @@ class VllmModel:
         decoding = DecodingOptions(**options)
         encoded = [self._encode(prompt, room=decoding.max_new_tokens) for prompt in prompts]
         seeds = decoding.seeds(len(prompts))
-        found = self._generated(encoded, seeds, decoding, stop=decoding.stop)
+        answers = self._generated(encoded, seeds, decoding, stop=decoding.stop)
         # vLLM knows no reasoning: a stop string inside of it ends the answer before its begin
-        cut = [i for i, one in enumerate(found) if one.reasoning and one.finish_reason == "length"]
-        cut = [i for i in cut if decoding.stop and _made(found[i]) < decoding.max_new_tokens]
+        cut = [i for i, a in enumerate(answers) if a.reasoning and a.finish_reason == "length"]
+        cut = [i for i in cut if decoding.stop and _made(answers[i]) < decoding.max_new_tokens]
         again = self._generated([encoded[i] for i in cut], [seeds[i] for i in cut], decoding)
         for i, whole in zip(cut, again, strict=True):
-            found[i] = whole
-        return found
+            answers[i] = whole
+        return answers
 
     def _generated(
         self,
@@ -123,14 +123,14 @@ class VllmModel:
             for row, seed in zip(encoded, seeds, strict=True)
         ]
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
-        found = []
+        generations = []
         for row, result in zip(encoded, self._run(encoded, params), strict=True):
             made = result.outputs[0]
             if made.finish_reason not in ("stop", "length"):
                 raise InputError(f"vLLM ended an answer by {made.finish_reason!r}: see its log.")
             logprobs = _chosen(made.logprobs, made.token_ids)
-            found.append(reader.read(list(made.token_ids), logprobs, prompt=row))
-        return found
+            generations.append(reader.read(list(made.token_ids), logprobs, prompt=row))
+        return generations
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """See `LanguageModel.logprob`.

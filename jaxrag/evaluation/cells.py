@@ -117,7 +117,7 @@ class CellMaker:
     ) -> list[Cell]:
         """Cells of the printed row ``number``: of each data set, then the means over data sets.
 
-        ``values``, by data set and metric, replace the row's own where the paper prints means only.
+        ``values``, by data set and metric, stand in for the row's own: some rows print means only.
         """
         row = self._printed.rows[number]
         cells = [*self._of_datasets(number, row.values if values is None else values)]

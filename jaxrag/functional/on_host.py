@@ -38,8 +38,9 @@ def on_host(
 
     @functools.wraps(equation)
     def call(*args: Any, **options: Any) -> Any:
-        with jax.default_device(_cpu()):  # arrays on an accelerator would pull the call there
-            return jax.device_get(function(*jax.device_get(args), **jax.device_get(options)))
+        args, options = jax.device_get((args, options))  # an accelerator's would be computed there
+        with jax.default_device(_cpu()):
+            return jax.device_get(function(*args, **options))
 
     return call
 

@@ -109,8 +109,8 @@ def copy_out(
     """A block of one row: keys and values of all layers in ``length`` slots from ``start`` on."""
 
     def cut(array: Float[Array, "*l b g c e"]) -> Float[Array, "*l g t e"]:
-        found = jax.lax.dynamic_index_in_dim(array, row, axis=-4, keepdims=False)
-        return jax.lax.dynamic_slice_in_dim(found, start, length, axis=-2)
+        whole_row = jax.lax.dynamic_index_in_dim(array, row, axis=-4, keepdims=False)
+        return jax.lax.dynamic_slice_in_dim(whole_row, start, length, axis=-2)
 
     pairs = [jnp.stack([cut(k.swapaxes(-1, -2)), cut(v)], axis=-4) for k, v in cache]
     return jnp.concatenate([pair.reshape(-1, *pair.shape[-4:]) for pair in pairs])
@@ -157,7 +157,7 @@ def place(
     The other cache may have more slots; those beyond this cache's are dropped.
     """
 
-    def one(i: Int[Array, ""], cache: Cache) -> Cache:
+    def copy(i: Int[Array, ""], cache: Cache) -> Cache:
         def write(
             array: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
         ) -> Float[Array, "*l b g s t"]:
@@ -168,4 +168,4 @@ def place(
 
         return jax.tree.map(write, cache, rows)
 
-    return jax.lax.fori_loop(0, count, one, cache)
+    return jax.lax.fori_loop(0, count, copy, cache)

@@ -7,18 +7,18 @@ from typing import Any
 
 
 def free_bytes(device: Any) -> int | None:
-    """Bytes that are free on a device; None if it does not tell, as CPUs."""
+    """Free bytes of a device; None if it does not tell, as CPUs."""
     stats = device.memory_stats()
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if stats else None
 
 
 def free_memory(devices: Iterable[Any]) -> list[int] | None:
-    """Bytes that are free on each device; None where one of them does not tell."""
+    """Free bytes of each device; None if one of them does not tell."""
     free = []
     for device in devices:
-        if (found := free_bytes(device)) is None:
+        if (size := free_bytes(device)) is None:
             return None
-        free.append(found)
+        free.append(size)
     return free
 
 

@@ -180,5 +180,5 @@ class Embedding(nn.Module):
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Inner products with all rows, in float32."""
         weight = self.weight.astype(hidden.dtype)
-        found = jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
-        return found if self.scale is None else found * self.scale
+        logits = jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
+        return logits if self.scale is None else logits * self.scale

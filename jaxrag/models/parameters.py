@@ -37,15 +37,15 @@ def unflatten(arrays: Mapping[str, Any], template: Any) -> Any:
 
 
 def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested dictionaries whose paths are the names; a part after a dot is a level."""
-    found: dict[str, Any] = {}
+    """Nested dictionaries from dotted names: each part between dots is a level."""
+    tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *path, last = name.split(".")
-        inner = found
+        inner = tree
         for part in path:
             inner = inner.setdefault(part, {})
         inner[last] = array
-    return found
+    return tree
 
 
 def to_numpy(params: Any) -> dict[str, np.ndarray]:
@@ -151,10 +151,10 @@ def _stack_on_devices(
 ) -> jax.Array:
     """The arrays as one on the devices, written one by one; empties ``parts``."""
     stack = jnp.zeros(shape, dtype, device=sharding)
-    one = sharding and NamedSharding(sharding.mesh, P(*sharding.spec[1:]))
+    of_layer = sharding and NamedSharding(sharding.mesh, P(*sharding.spec[1:]))
     write = _writer(sharding)
     for i in range(len(parts)):
-        stack = write(stack, _placed(parts[i], dtype, one), np.int32(i))
+        stack = write(stack, _placed(parts[i], dtype, of_layer), np.int32(i))
         parts[i] = None
     return stack
 

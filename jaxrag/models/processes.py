@@ -29,7 +29,7 @@ def is_first() -> bool:
 
 
 def share_of(items: Sequence[T]) -> Sequence[T]:
-    """Every n-th item, beginning at the number of this process; all, if it is the only one."""
+    """Every n-th item, beginning at this process's number, of n processes; all for a single one."""
     return items[jax.process_index() :: jax.process_count()]
 
 
@@ -62,7 +62,7 @@ def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[Any]]) -> 
 
 
 def exchange(mine: Any) -> list[Any]:
-    """What each process gives, JSON values, in the order of the processes."""
+    """Exchanges JSON values: what each process gives, in the order of the processes."""
     text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
     lengths = multihost_utils.process_allgather(np.int32(len(text)))
     # a power of two, so that few programs are compiled

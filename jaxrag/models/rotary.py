@@ -48,7 +48,7 @@ def _once(x: Float[Array, "b t h n"]) -> Float[Array, "b t h n"]:
     """
 
     def times_one(x: Float[Array, "b t h n"]) -> Float[Array, "b t h n"]:
-        one = jnp.eye(x.shape[-1], dtype=x.dtype)
-        return jnp.einsum("bthn,nm->bthm", x, one, precision="highest")
+        identity = jnp.eye(x.shape[-1], dtype=x.dtype)
+        return jnp.einsum("bthn,nm->bthm", x, identity, precision="highest")
 
     return jax.lax.platform_dependent(x, cpu=times_one, default=lambda x: x)

@@ -23,7 +23,7 @@ class Repetition(NamedTuple):
     seen: Bool[Array, "b v"]
 
     def of(self, logits: Float[Array, "b v"]) -> Float[Array, "b v"]:
-        """The logits with the penalty."""
+        """Applies the penalty to the logits."""
         lower = jnp.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return jnp.where(self.seen, lower, logits)
 
@@ -52,11 +52,11 @@ def sample_tokens(
         logits = sampling.repetition.of(logits)
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        def one(seed: Array, row: Array, step: Array, logits: Array) -> Array:
+        def draw_row(seed: Array, row: Array, step: Array, logits: Array) -> Array:
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), row), step)
             return jax.random.categorical(key, logits / sampling.temperature)
 
-        return jax.vmap(one)(sampling.seeds, sampling.rows, step, logits)
+        return jax.vmap(draw_row)(sampling.seeds, sampling.rows, step, logits)
 
     def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         return logits.argmax(axis=-1)

@@ -145,8 +145,8 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
     if isinstance(backend, Tokenizer):
         whole = {**json.loads(backend.to_str()), "padding": None, "truncation": None}
     else:  # one written in Python
-        kept = {k: str(v) for k, v in tokenizer.init_kwargs.items() if k != "name_or_path"}
-        whole = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), **kept}
+        options = {k: str(v) for k, v in tokenizer.init_kwargs.items() if k != "name_or_path"}
+        whole = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), **options}
     special = {role: str(token) for role, token in tokenizer.special_tokens_map.items()}
     splits = bool(getattr(tokenizer, "split_special_tokens", False))
     return digest(canonical([whole, special, splits]))

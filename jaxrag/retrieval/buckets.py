@@ -126,10 +126,10 @@ class Batching:
         Texts that one device's batch holds go to one, unless the program for all is compiled
         already.
         """
-        one = self.rows(width)
-        if texts > one and self.devices > 1:
+        rows = self.rows(width)
+        if texts > rows and self.devices > 1:
             self._spread_widths.add(width)
-        return one * self.devices if width in self._spread_widths else one
+        return rows * self.devices if width in self._spread_widths else rows
 
     def place(self, params: Any, *, spread: bool) -> Any:
         """Parameters on all devices, or on one of them."""
@@ -181,7 +181,7 @@ def tokenize(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[Text], *, limit: int
 ) -> list[Tokens]:
     """Token ids with special tokens, cut to ``limit``; of a pair the longer part is cut first."""
-    found: dict[int, Tokens] = {}
+    tokens: dict[int, Tokens] = {}
     for in_pairs in (False, True):  # a call of a tokenizer takes either kind
         places = [i for i, text in enumerate(texts) if isinstance(text, tuple) == in_pairs]
         if places:
@@ -197,8 +197,8 @@ def tokenize(
             ids = encoded["input_ids"]
             # Tokenizers of models trained without segments return none.
             segments = encoded.get("token_type_ids") or [(0,) * len(row) for row in ids]
-            found |= zip(places, map(Tokens, ids, segments), strict=True)
-    return [found[i] for i in range(len(texts))]
+            tokens |= zip(places, map(Tokens, ids, segments), strict=True)
+    return [tokens[i] for i in range(len(texts))]
 
 
 def bucket_width(length: int, *, limit: int) -> int:
@@ -280,10 +280,10 @@ def _is_placed(array: Any, sharding: NamedSharding) -> bool:
 
 def joined(blocks: Iterable[np.ndarray], features: int) -> Float[np.ndarray, "n d"]:
     """The blocks of `stream` as one array."""
-    found = [*blocks]
-    if len(found) == 1:
-        return found[0]
-    return np.concatenate(found) if found else np.zeros((0, features), np.float32)
+    arrays = [*blocks]
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.zeros((0, features), np.float32)
 
 
 def stream(
@@ -401,9 +401,9 @@ def _results(
 def _parts(batch: TokenBatch, batching: Batching) -> Iterator[TokenBatch]:
     """A batch in parts that have no more rows than fit now."""
     width = batch.ids.shape[1]
-    one = batching.rows(width)
-    most = one * batching.devices
-    if len(batch.lengths) in (one, most):
+    alone = batching.rows(width)
+    most = alone * batching.devices
+    if len(batch.lengths) in (alone, most):
         yield batch
         return
     for start in range(0, len(batch.rows), most):

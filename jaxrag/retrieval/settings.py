@@ -47,7 +47,7 @@ class Footprint(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The numbers in a sentence's part."""
+        """The numbers, as part of a sentence."""
         parts = []
         if self.disk is not None:
             parts.append(f"{size_text(self.disk)} on disk")

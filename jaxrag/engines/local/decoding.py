@@ -175,8 +175,8 @@ class AnswerRows:
                 self._enter(draws, step, [read.popleft() for _ in range(wanted)])
             else:
                 step = reading.step()
-                done = [one for one in step.rows if one.done]
-                read.extend((one, number) for one in done for number in numbers[one.number])
+                done = [row for row in step.rows if row.done]
+                read.extend((row, number) for row in done for number in numbers[row.number])
             yield from self._leave()
 
     def _open(self, answers: int) -> None:
@@ -232,9 +232,9 @@ class AnswerRows:
         size = self._prefill.rows
         chunk, last, begun, sources, rows = np.zeros((5, size), np.int32)
         numbers, seeds = np.zeros((2, size), np.uint32)
-        for i, (one, number) in enumerate(read):
+        for i, (prefilled, number) in enumerate(read):
             draw = draws[number]
-            chunk[i], last[i] = step.index(one, len(draw.job.tokens) - 1)
+            chunk[i], last[i] = step.index(prefilled, len(draw.job.tokens) - 1)
             numbers[i], seeds[i] = prompt_number(draw.prompt), draw.seed & 0xFFFFFFFF
             begun[i] = len(draw.begun)
         token, logprob = next_token(
@@ -244,7 +244,7 @@ class AnswerRows:
             begun,
             self._sampling(numbers, seeds, [draws[number].job.tokens for _, number in read]),
         )
-        sources[: len(read)] = [one.row for one, _ in read]
+        sources[: len(read)] = [prefilled.row for prefilled, _ in read]
         rows[: len(read)] = self._unused()[: len(read)]
         cache = self.caches.pop(len(self._answers))
         self.caches[len(self._answers)] = place(
@@ -284,7 +284,7 @@ class AnswerRows:
             self._sampling(
                 self._numbers,
                 self._seeds,
-                [(*one.prompt, *one.tokens) if one else () for one in self._answers],
+                [(*answer.prompt, *answer.tokens) if answer else () for answer in self._answers],
             ),
             by_blocks=bool(self._prefill.packed),
         )

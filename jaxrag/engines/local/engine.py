@@ -270,10 +270,10 @@ class LocalModel:
             jobs.append((job, np.array(added, np.int32)))
 
         # not a partial, whose prefill would stay that of the first size
-        found = self._all(jobs, lambda jobs: scored(self._prefill, jobs))
-        for values in found:
+        scores = self._all(jobs, lambda jobs: scored(self._prefill, jobs))
+        for values in scores:
             self._check_numbers(values)
-        return found
+        return scores
 
     def inspect(
         self,
@@ -299,10 +299,10 @@ class LocalModel:
             slots = [self._slots(len(p.prompt) - 1 + continuation_width(p, chunk), 0) for p in jobs]
             return inspections(self._prefill, jobs, slots, layer, part)
 
-        found = self._all(pairs, run)
-        for one in found:
-            self._check_numbers(one.logprobs)
-        return found
+        inspected = self._all(pairs, run)
+        for inspection in inspected:
+            self._check_numbers(inspection.logprobs)
+        return inspected
 
     def _check_numbers(self, logprobs: Sequence[float] | np.ndarray) -> None:
         """InputError if a log-probability is not a number."""
@@ -320,16 +320,16 @@ class LocalModel:
 
     def _endings(self, stop: tuple[str, ...]) -> np.ndarray:
         """Mask [v] of tokens that may end an answer: end tokens, and those with a stop string."""
-        if (known := self._masks.get(stop)) is not None:
-            return known
-        found = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
-        found[list(self._ends)] = True
+        if (mask := self._masks.get(stop)) is not None:
+            return mask
+        mask = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
+        mask[list(self._ends)] = True
         if stop:
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            contains = [any(s in text for s in stop) for text in texts[: len(found)]]
-            found[: len(contains)] |= contains
-        self._masks[stop] = found
-        return found
+            contains = [any(s in text for s in stop) for text in texts[: len(mask)]]
+            mask[: len(contains)] |= contains
+        self._masks[stop] = mask
+        return mask
 
 
 def plain_cpu(network: DecoderNetwork) -> bool:

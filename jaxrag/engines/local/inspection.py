@@ -137,7 +137,7 @@ def inspections(
         rows = _InspectionRows(prefill, reading.decoder, pairs, layer, part)
         while not reading.over:
             step = reading.step()
-            done = [(one.row, i) for one in step.rows if one.done for i in numbers[one.number]]
+            done = [(row.row, i) for row in step.rows if row.done for i in numbers[row.number]]
             for start in range(0, len(done), prefill.rows):
                 some = done[start : start + prefill.rows]
                 if len(rows.numbers) + len(some) > prefill.rows:
@@ -231,7 +231,7 @@ class _InspectionRows:
         """By row, log-probabilities and entropies [2 t] of the tokens that a chunk predicts."""
         counts = {row: min(n, len(pairs[row].added) - at) for row, n in lengths.items()}
         wanted = [(row, i) for row, count in counts.items() for i in range(count)]
-        found = {row: np.zeros((2, count), np.float32) for row, count in counts.items()}
+        predicted = {row: np.zeros((2, count), np.float32) for row, count in counts.items()}
         for first in range(0, len(wanted), _PREDICTED):
             part = wanted[first : first + _PREDICTED]
             rows, places, targets = np.zeros((3, _PREDICTED), np.int32)
@@ -240,8 +240,8 @@ class _InspectionRows:
             states = hidden[rows, places]
             values = np.array(predict(self._prefill.decoder, self._prefill.params, states, targets))
             for (row, i), value in zip(part, values.T, strict=False):
-                found[row][:, i] = value
-        return found
+                predicted[row][:, i] = value
+        return predicted
 
 
 class _InspectedRow(NamedTuple):

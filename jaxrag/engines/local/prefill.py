@@ -422,7 +422,7 @@ def _by_kind(jobs: Sequence[PrefillJob]) -> Iterator[tuple[_Kind, list[int]]]:
         return jobs[i].slots, jobs[i].long
 
     order = sorted(range(len(jobs)), key=lambda i: (kind(i), jobs[i].tokens))
-    yield from ((one, list(numbers)) for one, numbers in itertools.groupby(order, key=kind))
+    yield from ((group, list(numbers)) for group, numbers in itertools.groupby(order, key=kind))
 
 
 class PrefillGroup:
@@ -456,7 +456,7 @@ class PrefillGroup:
 
     @property
     def over(self) -> bool:
-        """Whether all sequences have been read."""
+        """Whether all sequences of the group have been read."""
         return not self._at and not self._waiting
 
     def prepare(self) -> list[int]:
@@ -471,11 +471,11 @@ class PrefillGroup:
             number = self._waiting.popleft()
             job, given = self._jobs[number], self._given[number]
             most = job.wanted // prefill.chunk
-            kept = {row: prefill.kept(self._rows, row, job.tokens, most) for row in free}
-            row = max(free, key=kept.__getitem__)
+            shared = {row: prefill.kept(self._rows, row, job.tokens, most) for row in free}
+            row = max(free, key=shared.__getitem__)
             free.remove(row)
-            prefill.fill(self._rows, row, job, range(kept[row], given))
-            self._at[row] = number, max(kept[row], given) * prefill.chunk
+            prefill.fill(self._rows, row, job, range(shared[row], given))
+            self._at[row] = number, max(shared[row], given) * prefill.chunk
         return [read.number for read in self._next() if read.done]
 
     def _next(self) -> list[PrefilledRow]:

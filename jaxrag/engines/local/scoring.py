@@ -58,16 +58,16 @@ def _score_step(
       targets: for each job, its continuations and the arrays for their log-probabilities.
     """
     # where its hidden state is, token, array, index in the array
-    found: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
+    entries: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
     for read in step.rows:
         first = jobs[read.number].wanted
-        found += (
+        entries += (
             (step.index(read, at), int(tokens[at - first]), values, at - first)
             for tokens, values in targets[read.number]
             for at in range(max(first, read.start), read.end)
         )
-    for start in range(0, len(found), _TOGETHER):
-        part = found[start : start + _TOGETHER]
+    for start in range(0, len(entries), _TOGETHER):
+        part = entries[start : start + _TOGETHER]
         chunks, places, tokens = np.zeros((3, _TOGETHER), np.int32)
         for i, ((chunk, place), token, _, _) in enumerate(part):
             chunks[i], places[i], tokens[i] = chunk, place, token

@@ -47,18 +47,18 @@ def _first_layer(decoder: Decoder, params: dict[str, Any]) -> tuple[Decoder, dic
     return Decoder(config, decoder.dtype), {**params, "model": body}
 
 
-def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int]) -> bool:
+def _same_in_decoding(decoder: Decoder, params: dict[str, Any], counts: Sequence[int]) -> bool:
     """Whether decoding steps are bit-identical in all these numbers of rows, given ascending."""
-    config, rows, random = one.config, counts[-1], np.random.default_rng(0)
+    config, rows, random = decoder.config, counts[-1], np.random.default_rng(0)
     token = random.integers(0, config.vocab_size, rows).astype(np.int32)
     position = random.integers(_SLOTS // 4, _SLOTS - STEPS, rows).astype(np.int32)
     entries = [
         random.normal(size=leaf.shape)
-        for leaf in jax.tree.leaves(empty_cache(config, rows, _SLOTS, one.dtype))
+        for leaf in jax.tree.leaves(empty_cache(config, rows, _SLOTS, decoder.dtype))
     ]
 
     def run(count: int) -> tuple[np.ndarray, np.ndarray]:
-        keys, values = (jnp.asarray(entry[:count], one.dtype) for entry in entries)
+        keys, values = (jnp.asarray(entry[:count], decoder.dtype) for entry in entries)
         state = (token[:count], position[:count], np.ones(count, np.int32), np.zeros(count, bool))
         limits = DecodingLimits(
             jnp.int32(2 * STEPS),
@@ -69,7 +69,7 @@ def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int
         greedy = TokenSampling(jnp.float32(0), *jnp.zeros((2, count), jnp.uint32))
         start = DecodingRows(*map(jnp.asarray, state))
         _, _, tokens, logprobs = decode(
-            one, params, ((keys, values),), start, limits, greedy, by_blocks=True
+            decoder, params, ((keys, values),), start, limits, greedy, by_blocks=True
         )
         return np.asarray(tokens), np.asarray(logprobs)
 

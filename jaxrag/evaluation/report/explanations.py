@@ -52,7 +52,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def table(explained: Mapping[str, Any]) -> Table:
     """The terms of a line as a table for ``rich``."""
     passage = explained["passage"]
-    table_ = Table(
+    grid = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
         pad_edge=False,
@@ -64,16 +64,16 @@ def table(explained: Mapping[str, Any]) -> Table:
         caption=terminal_text(_note(explained, len(explained["tokens"]))),
         caption_justify="left",
     )
-    table_.add_column("token")
+    grid.add_column("token")
     for heading in ("in question", "in passage"):
-        table_.add_column(heading, justify="center")
+        grid.add_column(heading, justify="center")
     for heading in ("weight in question", "weight in passage", "share %"):
-        table_.add_column(heading, justify="right")
+        grid.add_column(heading, justify="right")
     for term in explained["tokens"]:
         marks = ("yes" if term[side] else "" for side in ("in_query", "in_passage"))
         weights = (f"{term[side]:.4g}" for side in ("query", "passage"))
-        table_.add_row(terminal_text(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
-    return table_
+        grid.add_row(terminal_text(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
+    return grid
 
 
 def _note(explained: Mapping[str, Any], count: int) -> str:

@@ -66,7 +66,7 @@ def curves(
     y: Range | None = None,
     log_x: bool = False,
 ) -> Panel:
-    """A line through the points of each series; a series that is None only takes its colour."""
+    """A line through the points of each series; one that is None only uses up a colour."""
     drawn = [(i, curve) for i, curve in enumerate(series) if curve is not None and len(curve.x)]
     if not drawn:
         return Panel(title, "")

@@ -236,8 +236,8 @@ class BertClassifier(nn.Module):
 
 def mean_pool(hidden: Float[Array, "b t d"], *, where: Bool[Array, "b t"]) -> Float[Array, "b d"]:
     """Mean of the hidden states that ``where`` marks, in float32; zero where it marks none."""
-    kept = jnp.where(where[..., None], hidden.astype(jnp.float32), 0.0).sum(axis=1)
-    return kept / jnp.maximum(where.sum(axis=1, keepdims=True), 1)
+    sums = jnp.where(where[..., None], hidden.astype(jnp.float32), 0.0).sum(axis=1)
+    return sums / jnp.maximum(where.sum(axis=1, keepdims=True), 1)
 
 
 def cls_pool(hidden: Float[Array, "b t d"]) -> Float[Array, "b d"]:

@@ -85,8 +85,8 @@ def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConf
       InputError: naming ``source``; for a missing field or an unsupported setting.
     """
     for name, value in _FIXED.items():
-        if (found := config.get(name, value)) != value:
-            raise InputError(f"{source}: {name} is {found!r}; only {value!r} is supported.")
+        if (given := config.get(name, value)) != value:
+            raise InputError(f"{source}: {name} is {given!r}; only {value!r} is supported.")
     sizes = {name: integer(config, field, source) for name, field in _NAMES.items()}
     positions = sizes["max_position_embeddings"]
     trained = integer(config, "max_trained_positions", source, positions)

@@ -67,8 +67,8 @@ def read_released(path: Path, *, first: int) -> Released:
         side: {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
         for side, prefix in _PREFIXES.items()
     }
-    known = {name for part in parts.values() for name in part.values()}
-    if surplus := sorted(set(tensors) - known):
+    used = {name for part in parts.values() for name in part.values()}
+    if surplus := sorted(set(tensors) - used):
         raise InputError(f"{path} holds {surplus[0]!r}, which is of neither tower of a SiDR.")
     towers = {
         side: _tower({new: tensors[old] for new, old in part.items()}, first, f"{path}, {side}")
@@ -86,22 +86,22 @@ def _tower(tensors: Mapping[str, np.ndarray], first: int, source: str) -> dict[s
         raise InputError(f"{source}: {len(where)} tables {_WORDS!r}; a tower has one.")
     prefixes = tuple(where[0] + part for part in _BODY)
     body = {n.removeprefix(where[0]): t for n, t in tensors.items() if n.startswith(prefixes)}
-    found = modern_names(body, "bert", body="bert.")
-    words = found[f"bert.{_WORDS}"]
+    renamed = modern_names(body, "bert", body="bert.")
+    words = renamed[f"bert.{_WORDS}"]
     for name, tensor in tensors.items():
         if name.startswith(prefixes) or name.endswith("position_ids"):
             continue
         if tensor.shape == words.shape[1:] and name.endswith((".weight", ".bias")):
             kind = f"norm.{name.rpartition('.')[2]}"
-            if kind in found:
+            if kind in renamed:
                 raise InputError(f"{source}: {name!r} is a second layer norm after the BERT.")
-            found[kind] = tensor
+            renamed[kind] = tensor
         elif not any(np.array_equal(tensor, table) for table in (words, words[first:])):
             raise InputError(
                 f"{source}: {name!r} {tensor.shape} is neither a layer norm nor the table of word "
                 f"embeddings from token {first} on, which are all that SiDR adds to a BERT."
             )
-    return found
+    return renamed
 
 
 def bert_settings(whole: Mapping[str, Any], tower: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def bert_settings(whole: Mapping[str, Any], tower: Mapping[str, np.ndarray]) -> 
         if "hidden_size" in config and "vocab_size" in config:
             return {**config, "model_type": "bert"}
     words = tower[f"bert.{_WORDS}"]
-    layers = {int(found[1]) for name in tower if (found := _LAYER.search(name))}
+    layers = {int(match[1]) for name in tower if (match := _LAYER.search(name))}
     rows = {name: len(tower[f"bert.embeddings.{name}_embeddings.weight"])
             for name in ("position", "token_type")}  # fmt: skip
     return {

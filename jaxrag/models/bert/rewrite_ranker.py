@@ -67,11 +67,11 @@ class RankerNetwork(nn.Module):
         c = self.config
         dense = self.pooling == "pooler"
         encoder = BertEncoder(c, self.dtype, pooled=dense, dropout=self.dropout, name=c.family)
-        found: Any = encoder(ids, segments, where=where)
+        states: Any = encoder(ids, segments, where=where)
         if dense:
-            pooled = found.astype(jnp.float32)
+            pooled = states.astype(jnp.float32)
         else:
-            pooled = mean_pool(found, where=where) if self.pooling == "mean" else cls_pool(found)
+            pooled = mean_pool(states, where=where) if self.pooling == "mean" else cls_pool(states)
         pooled = pooled if noise is None else pooled * noise
         with matmul_precision(_FLOAT32):
             return Linear(1, name="classifier")(pooled)
@@ -82,8 +82,8 @@ def dropout_noise(key: jax.Array, shape: tuple[int, ...], rate: float) -> Float[
 
     Srivastava et al. (2014).
     """
-    kept = jax.random.bernoulli(key, 1.0 - rate, shape)
-    return jnp.where(kept, 1.0 / (1.0 - rate), 0.0).astype(jnp.float32)
+    survives = jax.random.bernoulli(key, 1.0 - rate, shape)
+    return jnp.where(survives, 1.0 / (1.0 - rate), 0.0).astype(jnp.float32)
 
 
 class LoadedRanker(NamedTuple):
@@ -160,10 +160,10 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
         raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(missing)}.")
     config = read_bert_config(whole, source=path)
     _check(config, settings["pooling"], settings["max_length"], path)
-    if (found := tokenizer_fingerprint(path)) != settings["tokenizer"]:
+    if (own := tokenizer_fingerprint(path)) != settings["tokenizer"]:
         raise InputError(
             f"{path} was trained with another tokenizer ({str(settings['tokenizer'])[:12]}) than "
-            f"the one in this directory ({found[:12]}), so its scores would be meaningless. Restore"
+            f"the one in this directory ({own[:12]}), so its scores would be meaningless. Restore"
             f" {' and '.join(TOKENIZER_FILES)}, or train again."
         )
     module = RankerNetwork(config, _FLOAT32, settings["pooling"])

@@ -178,10 +178,10 @@ def keep_top(
     """
     _, places = jax.lax.top_k(dense, min(k, dense.shape[-1]))
     rows = jnp.arange(len(dense))[:, None]
-    kept = jnp.zeros(dense.shape, jnp.bool_).at[rows, places].set(True)
+    entries = jnp.zeros(dense.shape, jnp.bool_).at[rows, places].set(True)
     if tokens is not None:
-        kept |= tokens > 0
-    return jnp.where(kept, dense, 0.0)
+        entries |= tokens > 0
+    return jnp.where(entries, dense, 0.0)
 
 
 def load_sidr(
@@ -300,10 +300,10 @@ def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     directory = tokenizer_path(path)
     config = read_config(directory)
     trained_with = _settings(config, directory).get("tokenizer")
-    if trained_with and (found := tokenizer_fingerprint(directory)) != trained_with:
+    if trained_with and (digest := tokenizer_fingerprint(directory)) != trained_with:
         raise InputError(
             f"{directory} was trained with another tokenizer ({str(trained_with)[:12]}) than the "
-            f"one in this directory ({found[:12]}), so its vectors would be meaningless. Restore "
+            f"one in this directory ({digest[:12]}), so its vectors would be meaningless. Restore "
             f"{' and '.join(TOKENIZER_FILES)}, or train again."
         )
     tokenizer = load_tokenizer(directory)
@@ -319,12 +319,12 @@ def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 def _settings(config: dict[str, Any], path: Path) -> dict[str, Any]:
     """What `write_towers` has added to a config; nothing for a BERT."""
-    found = config.get(_KEY, {})
-    if not isinstance(found, dict):
+    settings = config.get(_KEY, {})
+    if not isinstance(settings, dict):
         raise InputError(
-            f"{path}: the field {_KEY!r} of config.json is {found!r:.40}, not an object."
+            f"{path}: the field {_KEY!r} of config.json is {settings!r:.40}, not an object."
         )
-    return found
+    return settings
 
 
 def towers_fingerprint(path: Path) -> str:

@@ -98,14 +98,14 @@ def short_name(spec: str) -> str:
 
 def _in_package(name: str) -> Path:
     try:
-        found = importlib.util.find_spec(name)
+        package = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        found = None
-    if found is None or not found.submodule_search_locations:
+        package = None
+    if package is None or not package.submodule_search_locations:
         raise InputError(
             f"The package {name!r} is not installed: pip install {name.replace('_', '-')}"
         )
-    root = Path(found.submodule_search_locations[0])
+    root = Path(package.submodule_search_locations[0])
     later = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # parts of a split file after its first
     ggufs = [path for path in sorted(root.rglob("*.gguf")) if not later.search(path.stem)]
     checkpoints = ggufs + sorted(
@@ -158,13 +158,13 @@ def _as_number(key: str, value: Any) -> Any:
         return {k: _as_number(k, v) for k, v in value.items()}
     if not isinstance(value, str) or key in _NO_NUMBERS:
         return value
-    if not (found := _NUMBER.fullmatch(value.strip())):
+    if not (match := _NUMBER.fullmatch(value.strip())):
         return value
-    return float(value) if found["fraction"] or found["exponent"] else int(value)
+    return float(value) if match["fraction"] or match["exponent"] else int(value)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; InputError, with file and line, if it holds no valid object."""
+    """Reads the object in a JSON file; InputError with file and line if there is no valid one."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -198,10 +198,10 @@ def read_tensors(path: Path) -> Tensors:
     tell(f"loading the weights of {path}")
     if path.is_file():
         return Tensors(tensors_of_gguf(path))
-    found = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
-    if found is None:
+    file = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
+    if file is None:
         raise InputError(f"{path} holds neither {', '.join(_WEIGHTS[:-1])} nor {_WEIGHTS[-1]}.")
-    return Tensors(_open_sharded(found) if found.suffix == ".json" else _open(found))
+    return Tensors(_open_sharded(file) if file.suffix == ".json" else _open(file))
 
 
 def _open_sharded(index: Path) -> dict[str, StoredTensor]:
@@ -231,12 +231,12 @@ def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
         raise InputError(
             f"{path} is truncated or not safetensors ({error}); download it again."
         ) from error
-    found = {}
+    stored = {}
     for name in file.keys():  # noqa: SIM118
         part = file.get_slice(name)
         shape, read = tuple(part.get_shape()), partial(file.get_tensor, name)
-        found[name] = StoredTensor(shape, read, part.__getitem__ if shape else None)
-    return found
+        stored[name] = StoredTensor(shape, read, part.__getitem__ if shape else None)
+    return stored
 
 
 def check_parameters(
@@ -265,7 +265,7 @@ def check_parameters(
     Raises:
       InputError: listing all missing, surplus and misshapen parameters.
     """
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in tensors]
     for name in (name for name in shapes if name in tensors):
         array: Any
@@ -276,7 +276,7 @@ def check_parameters(
         expected = tuple(shapes[name])
         if array.shape != expected:
             problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
-        found[name] = convert(name, array) if convert else array
+        parameters[name] = convert(name, array) if convert else array
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [
         f"surplus: {name}" for name in tensors if name not in shapes and not allowed.fullmatch(name)
@@ -284,7 +284,7 @@ def check_parameters(
     if problems:
         listed = "\n  ".join(problems)
         raise InputError(f"{source} does not fit the network its config describes:\n  {listed}")
-    return found
+    return parameters
 
 
 def fingerprint(path: Path) -> str:

@@ -223,13 +223,13 @@ def _longrope(
     names = {f"{kind}_factor": f"rope_factors_{kind}.weight" for kind in ("short", "long")}
     if lacking := [name for name in names.values() if name not in factors]:
         raise InputError(f"{path} lacks the tensor {lacking[0]!r}.")
-    found: dict[str, Any] = {
+    scaling: dict[str, Any] = {
         field: [_shortest(float(factor)) for factor in factors[name]]
         for field, name in names.items()
     }
     if scale := values.get(f"{arch}.rope.scaling.attn_factor"):
-        found["attention_factor"] = float(scale)
-    return {"rope_type": "longrope", **found}
+        scaling["attention_factor"] = float(scale)
+    return {"rope_type": "longrope", **scaling}
 
 
 def _llama3_scaling(

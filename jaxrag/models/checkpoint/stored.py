@@ -28,7 +28,7 @@ class StoredTensor(NamedTuple):
         return self.read()[index] if self.read_part is None else self.read_part(index)
 
     def rows(self, start: int, stop: int) -> StoredTensor:
-        """Some of its rows as a tensor."""
+        """A range of the tensor's rows, as a tensor that is not read yet."""
 
         def part(index: Index) -> np.ndarray:
             first, *others = index

@@ -101,22 +101,22 @@ def read_tensor_pickle(data: bytes, *, source: object) -> dict[str, TensorRecord
         function or class that tensors do not need.
     """
     try:
-        found = _Interpreter(source).run(data)
+        state = _Interpreter(source).run(data)
     except InputError:
         raise
     except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
         raise InputError(f"{source} is damaged: it is not a whole pickle ({error}).") from error
-    if isinstance(found, dict) and isinstance(found.get(_STATE_DICT), dict):
-        found = found[_STATE_DICT]
-    if not isinstance(found, dict):
-        raise InputError(f"{source} holds a {_kind(found)}; a dict of tensors is needed.")
-    for name, value in found.items():
+    if isinstance(state, dict) and isinstance(state.get(_STATE_DICT), dict):
+        state = state[_STATE_DICT]
+    if not isinstance(state, dict):
+        raise InputError(f"{source} holds a {_kind(state)}; a dict of tensors is needed.")
+    for name, value in state.items():
         if not isinstance(value, TensorRecord):
             raise InputError(
                 f"{source}: {name!r} is a {_kind(value)}; only tensors are read. Save the state "
                 "dict alone, as safetensors."
             )
-    return found
+    return state
 
 
 def _kind(value: object) -> str:

@@ -129,21 +129,21 @@ def _entries(file: BinaryIO, path: Path) -> dict[str, _Entry]:
             listed, end = archive.infolist(), archive.start_dir
     except zipfile.BadZipFile as error:
         raise InputError(_not_an_archive(path, error)) from error
-    found: dict[str, _Entry] = {}
+    entries: dict[str, _Entry] = {}
     folders: set[str] = set()
     for info in listed:
         folder, _, name = info.filename.partition("/")
         folders.add(folder)
-        if not _is_plain(info.filename) or name in found or len(folders) > 1 or not name:
+        if not _is_plain(info.filename) or name in entries or len(folders) > 1 or not name:
             raise InputError(
                 f"{path}: {info.filename[:200]!r} is not a file that torch writes; an archive has "
                 "one folder, and each name once."
             )
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
             raise InputError(f"{path}: {name!r} is compressed or encrypted; torch does neither.")
-        found[name] = _Entry(_start(file, info, path), info.file_size, info.CRC)
-    _check_spans(found, end, path)
-    return found
+        entries[name] = _Entry(_start(file, info, path), info.file_size, info.CRC)
+    _check_spans(entries, end, path)
+    return entries
 
 
 def _is_plain(name: str) -> bool:

@@ -89,15 +89,15 @@ def _quantised(name: str, array: np.ndarray) -> np.ndarray | Quantised:
 
 
 def with_scales(arrays: Mapping[str, np.ndarray | Quantised]) -> dict[str, np.ndarray]:
-    """Parameters by name, of a quantised "x.weight" also its "x.scale"."""
-    found: dict[str, np.ndarray] = {}
+    """Parameters by name; a quantised matrix "x.weight" also gives "x.scale"."""
+    named: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if isinstance(array, Quantised):
-            found[name] = array.weight
-            found[f"{name.removesuffix('.weight')}.scale"] = array.scale
+            named[name] = array.weight
+            named[f"{name.removesuffix('.weight')}.scale"] = array.scale
         else:
-            found[name] = array
-    return found
+            named[name] = array
+    return named
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
@@ -135,19 +135,19 @@ def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object
     groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}
-    found: dict[str, StoredTensor] = {}
+    parts: dict[str, StoredTensor] = {}
     for name in tensors:
         whole = tensors.stored(name)
         owner, _, fused = name.removesuffix(".weight").rpartition(".")
         if fused not in _FUSED:
-            found[name] = whole
+            parts[name] = whole
             continue
         stops = [0, *itertools.accumulate(sizes[fused])]
         if (count := whole.shape[0] if whole.shape else 1) != stops[-1]:
             raise InputError(f"{source}: {name} has {count} rows, its config says {stops[-1]}.")
         for part, start, stop in zip(_FUSED[fused], stops, stops[1:], strict=False):
-            found[f"{owner}.{part}.weight"] = whole.rows(start, stop)
-    return Tensors(found)
+            parts[f"{owner}.{part}.weight"] = whole.rows(start, stop)
+    return Tensors(parts)
 
 
 def join_projections(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -163,15 +163,15 @@ def join_projections(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 def group_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | list[np.ndarray]]:
     """Parameters with a layer's as a list over the layers, under the key "stack"."""
-    found: dict[str, np.ndarray | list[np.ndarray]] = {}
+    grouped: dict[str, np.ndarray | list[np.ndarray]] = {}
     layers: dict[str, dict[int, np.ndarray]] = {}
     for name, array in arrays.items():
         layer = re.fullmatch(r"(model\.layers)\.(\d+)\.(.*)", name)
         if layer is None:
-            found[name] = array
+            grouped[name] = array
         else:
             layers.setdefault(f"{layer[1]}.stack.{layer[3]}", {})[int(layer[2])] = array
-    return found | {name: [own[i] for i in range(len(own))] for name, own in layers.items()}
+    return grouped | {name: [own[i] for i in range(len(own))] for name, own in layers.items()}
 
 
 def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

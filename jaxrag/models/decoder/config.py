@@ -174,12 +174,12 @@ def _activation(config: Mapping[str, Any], family: Family, source: object) -> st
 def _windows(config: Mapping[str, Any], family: Family, source: object) -> tuple[int, ...]:
     """The window of each layer, empty if there is none; see `DecoderConfig`."""
     layers = integer(config, "num_hidden_layers", source)
-    kinds, known = config.get("layer_types"), ("full_attention", "sliding_attention")
+    kinds, names = config.get("layer_types"), ("full_attention", "sliding_attention")
     if not family.layer_types or kinds is None:
         sliding = family.windows(config)
-    elif len(kinds) != layers or not set(kinds) <= set(known):
+    elif len(kinds) != layers or not set(kinds) <= set(names):
         raise InputError(
-            f"{source}: layer_types is {kinds}; it must name one of {', '.join(known)} for each of "
+            f"{source}: layer_types is {kinds}; it must name one of {', '.join(names)} for each of "
             f"the {layers} layers."
         )
     else:

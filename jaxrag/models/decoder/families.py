@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 
 
 def no_window(config: Mapping[str, Any]) -> list[bool]:
-    """No layer has a sliding window."""
+    """For each layer False: none has a sliding window."""
     return [False] * config["num_hidden_layers"]
 
 
 def every_layer(config: Mapping[str, Any]) -> list[bool]:
-    """All layers have a window unless ``sliding_window`` is null (Mistral, Phi-3)."""
+    """For each layer, whether it has a window: all unless ``sliding_window`` is null (Mistral)."""
     return [config.get("sliding_window") is not None] * config["num_hidden_layers"]
 
 
 def even_layers(config: Mapping[str, Any]) -> list[bool]:
-    """Layers 0, 2, 4, ... have a window (Gemma 2)."""
+    """For each layer, whether it has a sliding window: layers 0, 2, 4, ... (Gemma 2)."""
     return [i % 2 == 0 for i in range(config["num_hidden_layers"])]
 
 
 def upper_layers(config: Mapping[str, Any]) -> list[bool]:
-    """Layers from ``max_window_layers`` on, if ``use_sliding_window`` is true (Qwen)."""
+    """For each layer, whether it has a window: from ``max_window_layers`` on, if any (Qwen)."""
     first, layers = config["max_window_layers"], config["num_hidden_layers"]
     used = bool(config.get("use_sliding_window")) and config.get("sliding_window") is not None
     return [used and i >= first for i in range(layers)]

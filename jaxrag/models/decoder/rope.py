@@ -119,8 +119,8 @@ def _llama3(given: _Scaling) -> Rope:
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
     if not low < high:
         raise ValueError(f"low_freq_factor {low} must be below high_freq_factor {high}.")
-    kept = np.clip((turns - low) / (high - low), 0, 1)
-    return Rope(_floats(plain * kept + plain / settings["factor"] * (1 - kept)))
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return Rope(_floats(plain * share + plain / settings["factor"] * (1 - share)))
 
 
 def _longrope(given: _Scaling) -> tuple[Rope, Rope]:

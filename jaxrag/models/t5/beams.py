@@ -59,7 +59,7 @@ class BeamState(NamedTuple):
 
 
 class LengthPenalty(NamedTuple):
-    """How hypotheses of different lengths are compared.
+    """Comparison of hypotheses of different lengths.
 
     Attributes:
       length: the exponent of the length; above 0 favours longer answers.
@@ -119,8 +119,8 @@ def beam_search(
         cache = _select(cache, jnp.take_along_axis(parents, order, axis=1))
         return now._replace(going=going, ended=ended, open=now.open & more, step=step, cache=cache)
 
-    found = jax.lax.while_loop(unfinished, step, _begin(model, begun, beams)).ended
-    return found.tokens[:, 0], found.logprobs[:, 0], found.made[:, 0]
+    best = jax.lax.while_loop(unfinished, step, _begin(model, begun, beams)).ended
+    return best.tokens[:, 0], best.logprobs[:, 0], best.made[:, 0]
 
 
 def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
@@ -179,7 +179,7 @@ def _best(some: Hypotheses, count: int) -> tuple[Hypotheses, Int[Array, "b k"]]:
 
 
 def _rows(some: Hypotheses, places: Int[Array, "b k"]) -> Hypotheses:
-    return jax.vmap(lambda one, places: jax.tree.map(lambda a: a[places], one))(some, places)
+    return jax.vmap(lambda row, places: jax.tree.map(lambda a: a[places], row))(some, places)
 
 
 def _select(cache: Cache, parents: Int[Array, "b k"]) -> Cache:

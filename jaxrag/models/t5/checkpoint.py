@@ -128,15 +128,15 @@ def _embedding(tensors: dict[str, np.ndarray], path: Path) -> np.ndarray:
     Raises:
       InputError: the copies differ, or there is none.
     """
-    found = [tensors[name] for name in (_EMBEDDING, *_COPIES) if name in tensors]
-    if not found:
+    tables = [tensors[name] for name in (_EMBEDDING, *_COPIES) if name in tensors]
+    if not tables:
         raise InputError(f"{path} has no embedding table: {_EMBEDDING} is missing.")
-    if not all(_same(copy, found[0]) for copy in found):
+    if not all(_same(copy, tables[0]) for copy in tables):
         raise InputError(
             f"{path} has different embedding tables for encoder and decoder; a T5 shares one."
         )
-    return tensors.setdefault(_EMBEDDING, found[0])
+    return tensors.setdefault(_EMBEDDING, tables[0])
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one is other or np.array_equal(one, other)
+def _same(first: np.ndarray, other: np.ndarray) -> bool:
+    return first is other or np.array_equal(first, other)

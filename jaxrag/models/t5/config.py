@@ -136,11 +136,11 @@ def _feed_forward(config: Mapping[str, Any], source: object) -> tuple[str, bool]
 
 
 def _tokens(config: Mapping[str, Any], vocab_size: int, source: object) -> dict[str, int]:
-    found = {name: config.get(name, _DEFAULTS[name]) for name in ("pad_token_id", "eos_token_id")}
-    found["decoder_start_token_id"] = config.get("decoder_start_token_id", found["pad_token_id"])
-    for name, value in found.items():
+    tokens = {name: config.get(name, _DEFAULTS[name]) for name in ("pad_token_id", "eos_token_id")}
+    tokens["decoder_start_token_id"] = config.get("decoder_start_token_id", tokens["pad_token_id"])
+    for name, value in tokens.items():
         if not isinstance(value, int) or not 0 <= value < vocab_size:
             raise InputError(
                 f"{source}: {name} is {value!r}; it must be a token id from 0 to {vocab_size - 1}."
             )
-    return found
+    return tokens

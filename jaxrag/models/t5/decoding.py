@@ -140,7 +140,7 @@ def target_states(
       targets: the answer, including its end token; right-padded.
       key: seeds dropout; None applies none.
     """
-    found: Any = model.apply(
+    states: Any = model.apply(
         {"params": params},
         tokens,
         where,
@@ -149,7 +149,7 @@ def target_states(
         rngs=None if key is None else {"dropout": key},
         method="hidden",
     )
-    return found
+    return states
 
 
 @partial(jax.jit, static_argnames="model")

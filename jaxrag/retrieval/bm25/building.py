@@ -67,7 +67,7 @@ class Numbered:
     passages: Int[np.ndarray, " v"]
 
     def chunks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """First passage, words and lengths of a number of passages at a time."""
+        """Yields first passage, words and lengths of some passages at a time."""
         ends = np.cumsum(self.lengths, dtype=np.int64)
         first, start = 0, 0
         while first < len(ends):
@@ -94,8 +94,8 @@ def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -
             if len(vocabulary) > len(having):
                 having = np.pad(having, (0, 2 * len(vocabulary) - len(having)))
             own = np.frombuffer(lengths, np.int32)[start:].copy()
-            found = count_words(np.frombuffer(numbers, np.int32), own)
-            having[: len(vocabulary)] += np.bincount(found.words, minlength=len(vocabulary))
+            counts = count_words(np.frombuffer(numbers, np.int32), own)
+            having[: len(vocabulary)] += np.bincount(counts.words, minlength=len(vocabulary))
             advance(len(chunk))
     if not vocabulary:
         raise InputError(f"none of the {len(passages)} passages has a word that counts: {settings}")
@@ -184,15 +184,15 @@ def _postings(
             own = (words >= first) & (words < first + len(heads))
             sums = np.concatenate([[0], np.cumsum(own)])
             ends = np.concatenate([[0], np.cumsum(lengths)])
-            found = count_words(words[own], np.diff(sums[ends]))
+            occurring = count_words(words[own], np.diff(sums[ends]))
         else:
-            found = count_words(words, lengths)
-        kinds, begins = np.unique(found.words, return_index=True)
-        counts = np.diff(np.append(begins, len(found.words)))
-        places = np.arange(len(found.words)) + np.repeat(heads[kinds - first] - begins, counts)
-        frequencies = frequency_parts(found.counts, lengths[found.passages], mean, settings)
-        scores[places] = weights[found.words] * frequencies
-        rows[places] = found.passages + row
+            occurring = count_words(words, lengths)
+        kinds, begins = np.unique(occurring.words, return_index=True)
+        counts = np.diff(np.append(begins, len(occurring.words)))
+        places = np.arange(len(occurring.words)) + np.repeat(heads[kinds - first] - begins, counts)
+        frequencies = frequency_parts(occurring.counts, lengths[occurring.passages], mean, settings)
+        scores[places] = weights[occurring.words] * frequencies
+        rows[places] = occurring.passages + row
         heads[kinds - first] += counts
     return scores, rows
 

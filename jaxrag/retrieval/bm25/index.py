@@ -169,8 +169,8 @@ class Bm25Index:
             return self._search(queries, k)
         parts = [queries[i::threads] for i in range(threads)]
         with ThreadPoolExecutor(threads, "bm25") as pool:
-            found = list(pool.map(self._search, parts, [k] * threads))
-        return [found[i % threads][i // threads] for i in range(len(queries))]
+            rankings = list(pool.map(self._search, parts, [k] * threads))
+        return [rankings[i % threads][i // threads] for i in range(len(queries))]
 
     def _search(self, queries: Sequence[Sequence[int]], k: int) -> list[Ranking]:
         """The best passages of queries given by the numbers of their words."""

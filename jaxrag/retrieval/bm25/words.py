@@ -45,9 +45,9 @@ def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]
     ours = list(map(_is_ours, texts))
     plain = [text for text, own in zip(texts, ours, strict=True) if not own]
     separated = [_separated(text) for text, own in zip(texts, ours, strict=True) if own]
-    found = iter(_tokenize(plain, r"(?u)\b\w\w+\b", settings))
+    others = iter(_tokenize(plain, r"(?u)\b\w\w+\b", settings))
     own_found = iter(_tokenize(separated, r"\S+", settings))
-    return [next(own_found if own else found) for own in ours]
+    return [next(own_found if own else others) for own in ours]
 
 
 @functools.cache
@@ -102,8 +102,8 @@ def _stemmer(name: str) -> Any:
     except ImportError:
         raise _missing("PyStemmer") from None
     if name not in Stemmer.algorithms(aliases=True):
-        known = ", ".join(sorted(Stemmer.algorithms()))
-        raise InputError(f"stemmer is {name!r}; allowed are none, {known}.")
+        stemmers = ", ".join(sorted(Stemmer.algorithms()))
+        raise InputError(f"stemmer is {name!r}; allowed are none, {stemmers}.")
     return Stemmer.Stemmer(name)
 
 

@@ -119,15 +119,15 @@ class ShardedRows:
     def take(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The given rows [n width], in the given order; InputError if one is out of range."""
         wanted = check_rows(rows, len(self), self.directory)
-        found = np.empty((wanted.size, self.files[0].shape[1]), self.files[0].dtype)
+        taken = np.empty((wanted.size, self.files[0].shape[1]), self.files[0].dtype)
         if len(self.files) == 1:
-            return np.take(self.files[0], wanted, axis=0, out=found, mode="clip")
+            return np.take(self.files[0], wanted, axis=0, out=taken, mode="clip")
         file_of, offset = np.divmod(wanted, len(self.files[0]))
         order = np.argsort(file_of, kind="stable")
         numbers, starts = np.unique(file_of[order], return_index=True)
         for number, where in zip(numbers, np.split(order, starts)[1:], strict=True):
-            found[where] = self.files[number].take(offset[where], axis=0, mode="clip")
-        return found
+            taken[where] = self.files[number].take(offset[where], axis=0, mode="clip")
+        return taken
 
     def span(self, start: int, stop: int) -> np.ndarray:
         """A copy of the rows [n width] from ``start`` to before ``stop``."""
@@ -440,17 +440,17 @@ def write_arrays(
       advance: called with the number of rows that have reached the disk, first with those that were
         there before.
     """
-    kept = [0] * len(files)
+    resumed_rows = [0] * len(files)
     for place, (path, rows) in enumerate(files):
         if path.exists() and journal_of(path).exists():  # stopped before the manifest was written
             path.rename(_partial(path))
         if _partial(path).exists():
-            kept[place] = _resume(path, (len(rows), width), dtype)
-    if sum(kept):
-        advance(sum(kept))
-    missing = [rows[k:] for (_, rows), k in zip(files, kept, strict=True) if k < len(rows)]
+            resumed_rows[place] = _resume(path, (len(rows), width), dtype)
+    if sum(resumed_rows):
+        advance(sum(resumed_rows))
+    missing = [rows[k:] for (_, rows), k in zip(files, resumed_rows, strict=True) if k < len(rows)]
     with contextlib.closing(_Pieces(make(missing), chunk_rows)) as pieces:
-        for (path, rows), start in zip(files, kept, strict=True):
+        for (path, rows), start in zip(files, resumed_rows, strict=True):
             unfinished = _partial(path)
             if not unfinished.exists():
                 _resume(path, (len(rows), width), dtype)
@@ -568,21 +568,21 @@ def _keep_sound(stream: BinaryIO, journal: TextIO, shape: tuple[int, int], dtype
     row_bytes = shape[1] * dtype.itemsize
     stream.seek(0)
     journal.seek(0)
-    kept, entries = 0, []
+    sound_rows, entries = 0, []
     if stream.read(len(header)) == header:
         for entry in journal:
             rows, _, expected = entry.strip().partition(" ")
             data = stream.read(int(rows) * row_bytes) if rows.isdigit() else b""
             if not data or digest_bytes(data) != expected:
                 break
-            kept += int(rows)
+            sound_rows += int(rows)
             entries.append(entry.strip() + "\n")
-    stream.truncate(len(header) + kept * row_bytes if kept else 0)
+    stream.truncate(len(header) + sound_rows * row_bytes if sound_rows else 0)
     journal.truncate(0)
     journal.writelines(entries)
-    if not kept:
+    if not sound_rows:
         stream.write(header)
-    return kept
+    return sound_rows
 
 
 def _header(shape: tuple[int, int], dtype: np.dtype) -> bytes:

@@ -115,7 +115,7 @@ def _id(line: InputLine, field: str) -> str:
 def _joined(line: InputLine) -> str:
     """The text of a line whose ``text`` is a list of sentences."""
     sentences = line.fields.get("text")
-    if not isinstance(sentences, list) or not all(isinstance(one, str) for one in sentences):
+    if not isinstance(sentences, list) or not all(isinstance(part, str) for part in sentences):
         raise line.error("text", "is not a list of sentences")
     text = "".join(sentences)
     try:

@@ -76,8 +76,8 @@ def part_name(number: int, count: int) -> str:
 
 def part_manifests(directory: Path, kind: str) -> dict[str, Manifest]:
     """The manifests of several processes' parts of an index, by name; see `read_manifest`."""
-    found = sorted(directory.glob(_PARTS))
-    return {path.name: read_manifest(directory, kind, name=path.name) for path in found}
+    paths = sorted(directory.glob(_PARTS))
+    return {path.name: read_manifest(directory, kind, name=path.name) for path in paths}
 
 
 def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
@@ -122,9 +122,9 @@ def open_manifest(
     return manifest
 
 
-def check_settings(directory: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_settings(directory: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuses an index that was made from something else, naming every difference."""
-    differences = list(_differences(found, wanted, ""))
+    differences = list(_differences(recorded, wanted, ""))
     if differences:
         raise InputError(
             f"the index in {directory} was made from something else:\n  "
@@ -133,13 +133,13 @@ def check_settings(directory: Path, found: Mapping[str, Any], wanted: Mapping[st
         )
 
 
-def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
-    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        for key in sorted(found.keys() | wanted.keys()):
+def _differences(recorded: Any, wanted: Any, path: str) -> Iterator[str]:
+    if isinstance(recorded, Mapping) and isinstance(wanted, Mapping):
+        for key in sorted(recorded.keys() | wanted.keys()):
             name = f"{path}.{key}" if path else key
-            yield from _differences(found.get(key), wanted.get(key), name)
-    elif found != wanted:
-        yield f"{path}: the index has {found!r}, this run has {wanted!r}"
+            yield from _differences(recorded.get(key), wanted.get(key), name)
+    elif recorded != wanted:
+        yield f"{path}: the index has {recorded!r}, this run has {wanted!r}"
 
 
 def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> None:

@@ -64,18 +64,18 @@ class Passages:
             return
         try:
             recorded = parse_json(path.read_bytes())
-            found = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
+            digests = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
         except (OSError, ValueError) as error:
             raise self._damaged(_ID_DIGESTS, error) from None
-        if recorded != found:
+        if recorded != digests:
             raise self._damaged(_IDS, f"its hash, or that of {_ID_ROWS}, differs")
 
     def _id_file(self, name: str) -> np.ndarray:
         try:
-            found = load_array(self.directory / name, mapped=True)
-            if found.shape == (self._length,) and found.dtype.kind in "iu":
-                return found
-            error = f"it holds {found.dtype} {list(found.shape)}"
+            array = load_array(self.directory / name, mapped=True)
+            if array.shape == (self._length,) and array.dtype.kind in "iu":
+                return array
+            error = f"it holds {array.dtype} {list(array.shape)}"
         except ValueError as reason:
             error = reason
         raise self._damaged(name, error)
@@ -121,7 +121,7 @@ class Passages:
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
         """Rows of the passages with these ids, in their order, without those that are not there."""
         rows = {passage.id: row for row, passage in self._by_id(ids)}
-        return {one: rows[one] for one in ids if one in rows}
+        return {i: rows[i] for i in ids if i in rows}
 
     def find(self, ids: Sequence[str]) -> list[Passage]:
         """The passages with these ids, in the given order, read in one batch.
@@ -129,8 +129,8 @@ class Passages:
         Raises:
           KeyError: no passage has one of the ids.
         """
-        found = {passage.id: passage for _, passage in self._by_id(ids)}
-        return [found[passage_id] for passage_id in ids]
+        by_id = {passage.id: passage for _, passage in self._by_id(ids)}
+        return [by_id[passage_id] for passage_id in ids]
 
     def has(self, ids: Sequence[str]) -> list[bool]:
         """Whether there are passages with these ids, by 64-bit hashes: no passage is read."""

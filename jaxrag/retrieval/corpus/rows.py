@@ -119,12 +119,12 @@ def write_rows(
         write_text(partial / MANIFEST, json.dumps(document, indent=1, ensure_ascii=False))
         if not is_complete(directory):
             rename(partial, directory)
-    found = read_manifest(directory, kind=kind)
-    if found.identity != identity:
+    written = read_manifest(directory, kind=kind)
+    if written.identity != identity:
         raise InputError(
             f"{directory}: another process wrote other {kind} here; use one directory each"
         )
-    return found
+    return written
 
 
 def refuse_occupied(directory: Path) -> None:
@@ -220,7 +220,7 @@ def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dic
         try:
             with lock:
                 examples = [example(int(number)) for number in numbers]
-            return [_parsed(one, single) for one in examples]
+            return [_parsed(line, single) for line in examples]
         except (RuntimeError, ValueError, IndexError, OSError, DecodeError) as error:
             raise InputError(
                 f"{directory}: cannot read rows of {split!r} ({error}); the files are damaged:"
@@ -234,9 +234,9 @@ def _parsed(example: bytes, single: Mapping[str, bool]) -> dict[str, Any]:
     """The fields of a ``tf.train.Example``: texts, or tuples of texts."""
     features = tf_example_pb2.Example.FromString(example).features.feature  # pyright: ignore
     row: dict[str, Any] = {}
-    for name, one in single.items():
+    for name, is_single in single.items():
         values = [value.decode() for value in features[name].bytes_list.value]
-        row[name] = values[0] if one else tuple(values)
+        row[name] = values[0] if is_single else tuple(values)
     return row
 
 

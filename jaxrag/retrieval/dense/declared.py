@@ -107,20 +107,20 @@ def _read_modules(file: Path) -> list[tuple[str, str]]:
     """Class and folder of each module; none without the file."""
     try:
         rows = parse_json(file.read_bytes()) if file.exists() else []
-        found = [(row["type"].rpartition(".")[2], str(row["path"])) for row in rows]
+        modules = [(row["type"].rpartition(".")[2], str(row["path"])) for row in rows]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{file} is no list of modules with type and path: {error!r}.") from error
-    found = [row for row in found if row[0] != "Dropout"]
-    names = [name for name, _ in found]
+    modules = [row for row in modules if row[0] != "Dropout"]
+    names = [name for name, _ in modules]
     dense, unit = ["Dense"] * names.count("Dense"), ["Normalize"] * ("Normalize" in names)
-    if found and names != ["Transformer", "Pooling", *dense, *unit]:
+    if modules and names != ["Transformer", "Pooling", *dense, *unit]:
         raise InputError(
             f"{file} names the modules {', '.join(names)}; supported are Transformer, Pooling, any "
             "number of Dense and Normalize, in this order: take another encoder."
         )
-    if outside := [folder for _, folder in found if ".." in folder or Path(folder).is_absolute()]:
+    if outside := [folder for _, folder in modules if ".." in folder or Path(folder).is_absolute()]:
         raise InputError(f"{file} names {outside[0]!r}; folders must lie beside it.")
-    return found
+    return modules
 
 
 def _read_pooling(folder: Path, *, prompts: bool) -> str:

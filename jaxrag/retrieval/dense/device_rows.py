@@ -86,7 +86,7 @@ class DeviceRows:
         budget = device_budget(mesh) if budget is None else budget
         stored = matrix.manifest.settings["dtype"]
         everything = -(-len(matrix) // devices) * devices
-        for dtype in ("float32", stored) if on_host(mesh) else (stored,):
+        for dtype in ("float32", stored) if on_cpus(mesh) else (stored,):
             if everything * matrix.dimension * np.dtype(dtype).itemsize <= budget:
                 return cls(matrix, mesh, distances, dtype, everything)
         row = matrix.dimension * np.dtype(stored).itemsize
@@ -132,13 +132,13 @@ class DeviceRows:
     def _sharded(self, first: int, count: int) -> Float[Array, "n d"]:
         def rows(index: Any) -> np.ndarray:
             start, stop, _ = index[0].indices(self.slab)
-            found = _aligned((stop - start, self.matrix.dimension), self.dtype)
+            block = _aligned((stop - start, self.matrix.dimension), self.dtype)
             real = max(min(stop, count) - start, 0)
             for at in range(0, real, _PIECE):
                 part = slice(at, min(at + _PIECE, real))
-                found[part] = self.matrix[first + start + part.start : first + start + part.stop]
-            found[real:] = 0
-            return found
+                block[part] = self.matrix[first + start + part.start : first + start + part.stop]
+            block[real:] = 0
+            return block
 
         shape = (self.slab, self.matrix.dimension)
         return jax.make_array_from_callback(shape, NamedSharding(self.mesh, P(AXIS)), rows)
@@ -158,10 +158,10 @@ def device_budget(mesh: Mesh) -> int:
     Half of the machine's memory on CPU, whose devices share it; otherwise half of what is free on
     each device, so that a language model has a place beside them.
     """
-    if on_host(mesh):
+    if on_cpus(mesh):
         return int(_SHARE * host_memory())
-    known = [free_bytes(device) for device in mesh.devices.flat]
-    free = [8 * _GB if found is None else found for found in known]
+    free = [free_bytes(device) for device in mesh.devices.flat]
+    free = [8 * _GB if size is None else size for size in free]
     return int(_SHARE * min(free) * len(free))
 
 
@@ -173,8 +173,8 @@ def host_memory() -> int:
     return min(machine, int(group)) if group.isdigit() else machine
 
 
-def on_host(mesh: Mesh) -> bool:
-    """Whether the devices are CPUs."""
+def on_cpus(mesh: Mesh) -> bool:
+    """Whether the devices of the mesh are CPUs."""
     return mesh.devices.flat[0].platform == "cpu"
 
 
@@ -184,7 +184,7 @@ def fast_type(mesh: Mesh, *, few: bool = False) -> Any:
     bfloat16 is fast on accelerators and, for many queries, on CPUs with its matrix instructions
     (Intel's AMX, five times the speed of float32); slow on others.
     """
-    fast = matrix_instructions() and not few if on_host(mesh) else True
+    fast = matrix_instructions() and not few if on_cpus(mesh) else True
     return jnp.bfloat16 if fast else jnp.float32
 
 

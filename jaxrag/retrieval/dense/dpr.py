@@ -156,8 +156,8 @@ def embed_tokens(
 ) -> Float[Array, "b d"]:
     """Vectors of right-padded texts."""
     where = jnp.arange(ids.shape[1]) < lengths[:, None]
-    found: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
-    return found
+    vectors: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
+    return vectors
 
 
 @dataclasses.dataclass(frozen=True)

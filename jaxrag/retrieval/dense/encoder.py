@@ -104,7 +104,7 @@ def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Dec
     defaults = _UNDECLARED | declared.settings
     defaults["max_length"] = min(defaults["max_length"], config.max_tokens)
     given = {name: getattr(settings, name) for name in defaults}
-    used = {name: defaults[name] if one is None else one for name, one in given.items()}
+    used = {name: defaults[name] if value is None else value for name, value in given.items()}
     for name, note in declared.notes.items():
         if given[name] is None:
             tell_once(f"{path} {note}")

@@ -26,7 +26,7 @@ from jaxrag.retrieval.dense.device_rows import (
     Slab,
     device_budget,
     fast_type,
-    on_host,
+    on_cpus,
 )
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.matrix import (
@@ -155,14 +155,14 @@ class ExactIndex:
     ) -> list[Ranking]:
         most = min(_CANDIDATES, len(self.matrix))
         rankings, sure = [], []
-        for block, found in self._candidates(queries, attempt):
+        for block, results in self._candidates(queries, attempt):
             errors = self._errors(block, attempt.first_pass)
-            rough, last = found.best.scores, found.best.scores[:, -1]
+            rough, last = results.best.scores, results.best.scores[:, -1]
             near = rough >= (rough[:, k - 1] - 2 * errors.second)[:, None]
-            rows = found.best.rows[:, : max(near.sum(axis=1).max(), k)]  # others cannot be better
+            rows = results.best.rows[:, : max(near.sum(axis=1).max(), k)]  # others cannot be better
             ranked = rank(self.matrix, block, rows, metric=self.metric)
             rankings += ranked.rankings(k)
-            sure.append(self._sure(errors, ranked.scores[:, k - 1], last, found.bound))
+            sure.append(self._sure(errors, ranked.scores[:, k - 1], last, results.bound))
         unsure = np.flatnonzero(~np.concatenate([np.zeros(0, bool), *sure]))
         if unsure.size and not (attempt.whole and attempt.wanted >= most):
             wanted = min(8 * attempt.wanted, most) if attempt.whole else attempt.wanted
@@ -178,21 +178,21 @@ class ExactIndex:
         starts = range(0, len(queries), _BLOCKS[-1])
         blocks = [queries[start : start + _BLOCKS[-1]] for start in starts]
         padded = [jnp.asarray(_padded(block)) for block in blocks]
-        found: list[topk.BoundedTopK] = []
+        merged: list[topk.BoundedTopK] = []
         for slab in self.rows:
             new = [self._search_slab(slab, block, attempt) for block in padded]
-            pairs = zip(found, new, strict=True)
+            pairs = zip(merged, new, strict=True)
             k = attempt.wanted
-            found = [topk.merge_candidates(a, b, k=k) for a, b in pairs] if found else new
+            merged = [topk.merge_candidates(a, b, k=k) for a, b in pairs] if merged else new
             if not self.rows.resident:
-                jax.block_until_ready(found)  # the slab's memory is for the next but one
-        for block, results in zip(blocks, found, strict=True):
+                jax.block_until_ready(merged)  # the slab's memory is for the next but one
+        for block, results in zip(blocks, merged, strict=True):
             yield block, jax.tree.map(partial(_first, len(block)), results)
 
     def _search_slab(
         self, slab: Slab, queries: Float[Array, "q d"], attempt: _Attempt
     ) -> topk.BoundedTopK:
-        chunk = None if on_host(self.rows.mesh) else max(_CHUNK // len(queries), 1)
+        chunk = None if on_cpus(self.rows.mesh) else max(_CHUNK // len(queries), 1)
         return topk.sharded_search(
             slab.vectors,
             queries,
@@ -311,10 +311,10 @@ def memory_of(gigabytes: float) -> int | None:
 
 
 def exact_footprint(cells: int, memory_gb: float) -> Footprint:
-    """What an exact index of ``cells`` stored numbers takes, in float16 on disk."""
+    """Bytes of an exact index of ``cells`` stored numbers, in float16 on disk."""
     mesh = Mesh(np.asarray(jax.local_devices()), (AXIS,))
     budget = memory_of(memory_gb) or device_budget(mesh)
-    sizes = [size * cells for size in ((4, 2) if on_host(mesh) else (2,))]
+    sizes = [size * cells for size in ((4, 2) if on_cpus(mesh) else (2,))]
     held = next((size for size in sizes if size <= budget), None)
     note = "" if held else "the vectors exceed the memory for them: each search reads them all"
     return Footprint(disk=2 * cells, memory=held or budget, note=note)

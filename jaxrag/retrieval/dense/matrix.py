@@ -48,7 +48,7 @@ _kept = threading.local()  # arrays of `_scratch`
 
 
 class Held(NamedTuple):
-    """Vectors in memory, float32, and the length of the longest."""
+    """Vectors in memory, float32, and the largest of their norms."""
 
     vectors: Float[np.ndarray, "n d"]
     longest: float
@@ -117,7 +117,7 @@ class Matrix:
         return dataclasses.replace(self, held=Held(vectors, longest))
 
     def longest(self, vectors: Float[np.ndarray, "b m d"]) -> float | Float[np.ndarray, " b"]:
-        """At least the length of each query's longest candidate, from their vectors."""
+        """Upper bound on the norms of each query's candidates, given their vectors."""
         if self.held:
             return self.held.longest
         return np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
@@ -348,11 +348,11 @@ def best_of(
     if metric != "inner_product" or candidates.shape[1] <= 2 * (k + _SPARE):
         return _first(rank(matrix, queries, candidates, metric=metric), k)
     ranked, sure = _rank_likely(matrix, queries, candidates, k)
-    found = _first(ranked, k)
+    best = _first(ranked, k)
     if not sure.all():
         full = rank(matrix, queries[~sure], candidates[~sure], metric=metric)
-        found.rows[~sure], found.scores[~sure] = _first(full, k)
-    return found
+        best.rows[~sure], best.scores[~sure] = _first(full, k)
+    return best
 
 
 def _first(ranked: RankedRows, k: int) -> RankedRows:
@@ -376,15 +376,15 @@ def _rank_likely(
       best float32 score left out is further below the k-th than both can be rounded: the error of a
       float32 sum is at most (d + 2) 2^-24 times the product of the vectors' lengths.
     """
-    kept = k + _SPARE
-    rows = np.empty((len(queries), kept), candidates.dtype)
+    likely = k + _SPARE
+    rows = np.empty((len(queries), likely), candidates.dtype)
     scores = np.empty(rows.shape, np.float32)
     sure = np.empty(len(queries), np.bool_)
     for part, vectors in matrix.of_candidates(candidates):
         rough = np.matmul(vectors, queries[part][:, :, None])[..., 0]
         rough[candidates[part] < 0] = -np.inf
-        order = np.argpartition(-rough, kept, axis=1)[:, : kept + 1]
-        best, left_out = order[:, :kept], order[:, kept:]
+        order = np.argpartition(-rough, likely, axis=1)[:, : likely + 1]
+        best, left_out = order[:, :likely], order[:, likely:]
         at_k = np.partition(np.take_along_axis(rough, best, axis=1), _SPARE, axis=1)[:, _SPARE]
         bound = np.take_along_axis(rough, left_out, axis=1)[:, 0]
         lengths = np.linalg.norm(queries[part], axis=1) * matrix.longest(vectors)
@@ -403,12 +403,12 @@ def _scratch(dtype: type[np.floating], *shape: int) -> np.ndarray:
     The next call with the same type in the same thread gives the same memory.
     """
     size = math.prod(shape)
-    kept = getattr(_kept, dtype.__name__, None)
-    if kept is None or kept.size < size:
-        kept = np.empty(size, dtype)
+    buffer = getattr(_kept, dtype.__name__, None)
+    if buffer is None or buffer.size < size:
+        buffer = np.empty(size, dtype)
         if size <= 2 * _CELLS:
-            setattr(_kept, dtype.__name__, kept)
-    return kept[:size].reshape(shape)
+            setattr(_kept, dtype.__name__, buffer)
+    return buffer[:size].reshape(shape)
 
 
 def _to_float32(stored: np.ndarray, out: Float[np.ndarray, ...]) -> None:

@@ -112,8 +112,8 @@ class BagTokenizer:
         """Each passage's ids, less ``first``: ascending, each once, uint16."""
         if not passages:
             return []
-        found = self._fast.encode_batch_fast([self._text(passage) for passage in passages])
-        return self._bags([encoding.ids for encoding in found])
+        encodings = self._fast.encode_batch_fast([self._text(passage) for passage in passages])
+        return self._bags([encoding.ids for encoding in encodings])
 
     @cached_property
     def _fast(self) -> Tokenizer:
@@ -141,8 +141,8 @@ class BagTokenizer:
 def _hash(tokenizer: PreTrainedTokenizerFast) -> str:
     """Hash of the tokenizer's definition, without its current truncation and padding."""
     definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    kept = {name: definition[name] for name in definition.keys() - {"truncation", "padding"}}
-    return digest(canonical(kept))
+    determining = {name: definition[name] for name in definition.keys() - {"truncation", "padding"}}
+    return digest(canonical(determining))
 
 
 @dataclasses.dataclass(frozen=True)

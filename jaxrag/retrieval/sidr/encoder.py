@@ -181,15 +181,15 @@ class SidrEncoder:
         return self._bags(texts, self.query_length).astype(np.float32)
 
     def passage_bags(self, passages: Sequence[Passage]) -> Bool[np.ndarray, "n v"]:
-        """The tokens that the network reads of passages."""
+        """T(d) of passages, with the tokens that the network reads."""
         return self._bags([self.passage_text(p) for p in passages], self.passage_length)
 
     def _bags(self, texts: Sequence[str], limit: int) -> Bool[np.ndarray, "n v"]:
-        found = np.zeros((len(texts), self.dimension), np.bool_)
+        bags = np.zeros((len(texts), self.dimension), np.bool_)
         tokens = buckets.tokenize(self.tokenizer, texts, limit=limit)
-        for row, text in zip(found, tokens, strict=True):
+        for row, text in zip(bags, tokens, strict=True):
             row[[i - self.module.first for i in text.ids if i >= self.module.first]] = True
-        return found
+        return bags
 
     def passage_text(self, passage: Passage) -> str:
         """The text that is embedded: title, separator, text."""

@@ -88,8 +88,8 @@ def _passage_weights(
         for line, ids in zip(dense, index.index.tokens(rows), strict=True):  # type: ignore[union-attr]
             line[ids] = 1.0
     elif index.search == "late":
-        found = index.encoder.embed_passages(passages)
-        np.put_along_axis(dense, found.ids.astype(np.int64), found.values, axis=1)
+        sparse = index.encoder.embed_passages(passages)
+        np.put_along_axis(dense, sparse.ids.astype(np.int64), sparse.values, axis=1)
     else:
         ids, values = index.index.vectors(rows)  # type: ignore[union-attr]
         np.put_along_axis(dense, ids.astype(np.int64), values, axis=1)

@@ -147,12 +147,12 @@ class PassageVectors:
     ) -> list[Float[np.ndarray, " m"]]:
         """E(q) . E(d) of each query with each of its passages, summed in float64, as float32."""
         self._fetch(sorted({row for some in rows for row in some}))
-        found = []
+        scores = []
         for query, some in zip(queries, rows, strict=True):
             padded = np.append(query, 0).astype(np.float64)
-            found.append(np.array([self._score(padded, row) for row in some], np.float32))
+            scores.append(np.array([self._score(padded, row) for row in some], np.float32))
         self._forget()
-        return found
+        return scores
 
     def _score(self, query: Float[np.ndarray, " v"], row: int) -> float:
         ids, values = self._kept[row]
@@ -171,12 +171,12 @@ class PassageVectors:
 
 
 def late(
-    queries: Float[np.ndarray, "q v"], found: Sequence[Ranking], vectors: PassageVectors, k: int
+    queries: Float[np.ndarray, "q v"], rankings: Sequence[Ranking], vectors: PassageVectors, k: int
 ) -> list[Ranking]:
     """The ``k`` best of each ranking by E(q) . E(d); equal scores in the order of rows."""
-    scores = vectors.scores(queries, [ranking.ids for ranking in found])
+    scores = vectors.scores(queries, [ranking.ids for ranking in rankings])
     reranked = []
-    for ranking, new in zip(found, scores, strict=True):
+    for ranking, new in zip(rankings, scores, strict=True):
         order = np.lexsort((np.array(ranking.ids), -new))[:k]
         ids = tuple(ranking.ids[i] for i in order)
         reranked.append(Ranking(ids, tuple(float(new[i]) for i in order)))

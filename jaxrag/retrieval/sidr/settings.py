@@ -92,20 +92,20 @@ class Sidr:
         if encoder is None:
             write_bag_of_tokens(passages, self._bags(self.located()), directory, part=part)
             return
-        kept = _of_passages(encoder)
+        towers = _of_passages(encoder)
         write_sparse(
             passages,
-            kept.embed_passages,
-            kept.identity,
+            towers.embed_passages,
+            towers.identity,
             directory,
-            vocabulary=kept.dimension,
-            length=kept.entries,
-            stream=kept.stream_passages,
+            vocabulary=towers.dimension,
+            length=towers.entries,
+            stream=towers.stream_passages,
             part=part,
         )
 
     def footprint(self, passages: Passages) -> Footprint:
-        """Token sets, or entries of 4 bytes; those of a memory map on one CPU device."""
+        """Bytes of the token sets, or of the vectors with 4 bytes an entry."""
         if not self._over_tokens:
             size = 4 * self.top * len(passages)
             return Footprint(size, size)

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 KIND = "sparse"
 Encode = Callable[[Sequence[Passage]], tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]]
-"""Token ids and weights of passages, in any order; entries with weight 0 are padding."""
+"""Maps passages to token ids and weights, in any order; entries with weight 0 are padding."""
 
 StreamEncode = Callable[[Iterable[Passage]], Iterator[Any]]
-"""The same as consecutive blocks."""
+"""As `Encode`, for passages that are read lazily, in blocks."""
 
 _BLOCK = 32  # queries searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
@@ -172,17 +172,17 @@ class SparseIndex:
         """The devices' best rows, and the score of the last."""
         size = 1 if len(queries) == 1 else _BLOCK
         table = sparse.weight_table(np.pad(queries[:, :-1], ((0, size - len(queries)), (0, 0))))
-        found = []
+        tops = []
         if self.mapped:
             table, first = jax.device_put(table, self.mesh.devices[0]), 0
             for part in self.parts:
                 count = min(len(part), len(self) - first)
-                found.append(sparse.search(part, table, k=wanted, count=count, offset=first))
+                tops.append(sparse.search(part, table, k=wanted, count=count, offset=first))
                 first += len(part)
         else:
             arguments = {"k": wanted, "count": len(self), "mesh": self.mesh, "axis": "rows"}
-            found.append(sparse.sharded_search(self.parts[0], table, **arguments))
-        scores, rows = (np.concatenate(x, axis=1)[: len(queries)] for x in zip(*found, strict=True))
+            tops.append(sparse.sharded_search(self.parts[0], table, **arguments))
+        scores, rows = (np.concatenate(x, axis=1)[: len(queries)] for x in zip(*tops, strict=True))
         order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
         rows, scores = (np.take_along_axis(x, order, axis=1) for x in (rows, scores))
         return rows, scores[:, -1]
@@ -313,14 +313,14 @@ def write_sparse(
 
 def _entries(
     passages: Passages,
-    found: tuple[np.ndarray, np.ndarray],
+    encoded: tuple[np.ndarray, np.ndarray],
     rows: Sequence[int] | np.ndarray,
     *,
     vocabulary: int,
     length: int,
 ) -> UInt16[np.ndarray, "n 2*l"]:
     """Stored rows of ids and weights; ``rows`` are their numbers."""
-    ids, weights = map(np.asarray, found)
+    ids, weights = map(np.asarray, encoded)
     shape = (len(rows), length)
     if ids.shape != shape or weights.shape != shape:
         raise InputError(

@@ -82,7 +82,7 @@ class TokenSearch:
     def _search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         largest = queries.max(axis=1).astype(np.float64)
         padded = np.pad(queries, ((0, 0), (0, 1)))
-        found: dict[int, Ranking] = {}
+        done: dict[int, Ranking] = {}
         left = np.flatnonzero(largest >= _TINY)
         wanted = 2 * k + 32
         while left.size and wanted <= max(_MOST, 3 * k):
@@ -90,10 +90,10 @@ class TokenSearch:
             selected = jax.tree.map(lambda x: np.asarray(x)[: left.size], selected)  # noqa: B023
             levels = (largest[left] / LEVELS * _ABOVE)[:, None]
             rankings, sure = self._resolve(padded[left], selected, levels, k)
-            found |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
+            done |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
             left = left[~sure]
             wanted *= 8
-        return [found.get(i) or self._search_all(padded[i], k) for i in range(len(queries))]
+        return [done.get(i) or self._search_all(padded[i], k) for i in range(len(queries))]
 
     def _best_blocks(self, table: UInt8[Any, "65536 ..."], wanted: int) -> Selected:
         """The ``wanted`` best blocks of each column of the table."""
@@ -111,8 +111,8 @@ class TokenSearch:
             return packed, at + start * (self.span // BLOCK)
 
         # XLA's own threads wait for each other after every step over a tile; files need not wait.
-        found = self.pool.map(best, range(0, len(self.parts), size))
-        packed, at = (np.concatenate(x, axis=1) for x in zip(*found, strict=True))
+        best_parts = self.pool.map(best, range(0, len(self.parts), size))
+        packed, at = (np.concatenate(x, axis=1) for x in zip(*best_parts, strict=True))
         return selected(packed, at, wanted)
 
     def _resolve(

@@ -135,24 +135,24 @@ def tokens_bytes(lengths: Sequence[int], passages: int, *, shard_rows: int = MOS
       passages: their number in the corpus.
       shard_rows: passages of a file.
     """
-    tile, found = tile_size(min(shard_rows, passages)), np.sort(np.asarray(lengths, np.int64))
+    tile, sizes = tile_size(min(shard_rows, passages)), np.sort(np.asarray(lengths, np.int64))
     full, rest = divmod(passages, shard_rows)
 
-    def one(rows: int) -> int:
-        return 2 * tile * _height(_widths(found[np.arange(rows) * len(found) // rows], tile))
+    def file_bytes(rows: int) -> int:
+        return 2 * tile * _height(_widths(sizes[np.arange(rows) * len(sizes) // rows], tile))
 
-    return (full * one(shard_rows) if full else 0) + (one(rest) if rest else 0)
+    return (full * file_bytes(shard_rows) if full else 0) + (file_bytes(rest) if rest else 0)
 
 
 def every_score(
     file: TokenFile, query: Float[np.ndarray, " v"]
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Scores and rows of all passages of a file, for one query that ends with a zero."""
-    found = [
+    scores = [
         _sum(query[np.minimum(file.slots[start : start + width], len(query) - 1)])
         for start, width in zip(file.starts, file.widths, strict=True)
     ]
-    return np.concatenate(found)[: file.count], file.first + file.order.astype(np.int64)
+    return np.concatenate(scores)[: file.count], file.first + file.order.astype(np.int64)
 
 
 class BestPassages:
@@ -184,15 +184,15 @@ class BestPassages:
     ) -> None:
         """Scores the passages of these columns for the queries ``query_of``."""
         new, columns = np.broadcast_to(query_of, where.shape)[where], columns[where]
-        found, rows = self._scores(new, columns)
-        kept = found >= self.kth[new]
-        of = np.concatenate([self.query_of, new[kept]])
-        found = np.concatenate([self.scores, found[kept]])
-        rows = np.concatenate([self.rows, rows[kept]])
-        order = np.lexsort((rows, -found, of))
+        scores, rows = self._scores(new, columns)
+        better = scores >= self.kth[new]
+        of = np.concatenate([self.query_of, new[better]])
+        scores = np.concatenate([self.scores, scores[better]])
+        rows = np.concatenate([self.rows, rows[better]])
+        order = np.lexsort((rows, -scores, of))
         starts = np.searchsorted(of[order], np.arange(len(self.queries)))
         order = order[np.arange(len(order)) - starts[of[order]] < self.k]
-        self.query_of, self.scores, self.rows = of[order], found[order], rows[order]
+        self.query_of, self.scores, self.rows = of[order], scores[order], rows[order]
 
     def _scores(
         self, query_of: Int[np.ndarray, " m"], columns: Int[np.ndarray, " m"]
@@ -201,16 +201,16 @@ class BestPassages:
 
         A score is summed token by token in ascending order, independently of the other pairs.
         """
-        found, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
+        scores, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
         if not len(columns):
-            return found, rows
+            return scores, rows
         order = np.argsort(columns)  # neighbours have one length and lie together in memory
 
         def score(pairs: Int[np.ndarray, " n"]) -> None:
             ids, rows[pairs] = self._tokens(columns[pairs])
             for start in range(0, len(pairs), _PAIRS):
                 some = slice(start, start + _PAIRS)
-                found[pairs[some]] = self._sums(query_of[pairs[some]], ids[:, some])
+                scores[pairs[some]] = self._sums(query_of[pairs[some]], ids[:, some])
 
         threads = min(os.cpu_count() or 1, -(-len(order) // _PAIRS))
         if threads < 2:
@@ -220,7 +220,7 @@ class BestPassages:
             slabs = [order[start : start + size] for start in range(0, len(order), size)]
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(score, slabs))
-        return found, rows
+        return scores, rows
 
     def _tokens(self, columns: Int[np.ndarray, " n"]) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
         """Token ids [w n] of the passages in ascending columns, padded, and their corpus rows."""
@@ -255,7 +255,7 @@ class BestPassages:
         return kth
 
     def rankings(self) -> list[Ranking]:
-        """The passages of each query."""
+        """The best passages of each query, with their scores."""
         return [
             Ranking(tuple(self.rows[a:b].tolist()), tuple(self.scores[a:b].tolist()))
             for a, b in pairwise(self._starts)

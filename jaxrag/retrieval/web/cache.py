@@ -81,12 +81,12 @@ class WebCache:
         """The stored searches of an edition among the queries."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
         held = self._store.get(list(set(keys.values())))
-        found = {}
+        stored = {}
         for query, key in keys.items():
             if key in held:
                 value = json.loads(held[key])
-                found[query] = StoredSearch(tuple(value["rows"]), value["asked"])
-        return found
+                stored[query] = StoredSearch(tuple(value["rows"]), value["asked"])
+        return stored
 
     def keep(self, source: str, edition: str, query: str, pages: Sequence[WebPage]) -> StoredSearch:
         """Stores a search unless another process has done so; returns the stored result.
@@ -123,7 +123,7 @@ class WebCache:
         """Numbers of stored searches and passages."""
         held = self._store.producers()
         searches, passages = (
-            sum(one.entries for one in held if one.operation == kind)
+            sum(producer.entries for producer in held if producer.operation == kind)
             for kind in (_SEARCH, _PASSAGE)
         )
         return searches, passages

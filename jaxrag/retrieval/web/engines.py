@@ -148,16 +148,16 @@ class SearxngClient:
 
     def search(self, query: str, count: int) -> list[WebPage]:
         """See `BraveClient.search`; requests pages of results until there are enough."""
-        found: list[WebPage] = []
+        pages: list[WebPage] = []
         for number in range(1, _SEARXNG_PAGES + 1):
             parameters = {"q": query, "format": "json", "pageno": str(number)}
             read = _first_pages if number == 1 else _searxng_pages
             more = self._server.request("GET", "/search", parameters=parameters, read=read)
-            before = len(found)
-            found = usable([*found, *more], count)
-            if len(found) in (before, count):
+            before = len(pages)
+            pages = usable([*pages, *more], count)
+            if len(pages) in (before, count):
                 break
-        return found
+        return pages
 
 
 def _searxng_refusal(status: int, text: str, message: str) -> Exception:

@@ -148,8 +148,8 @@ class Web:
 
     @property
     def _source(self) -> str:
-        shown = {"engine": self.engine, "url": self._url, "count": self.count}
-        return canonical({"numerics": _NUMERICS, **shown})
+        settings = {"engine": self.engine, "url": self._url, "count": self.count}
+        return canonical({"numerics": _NUMERICS, **settings})
 
     @property
     def variable(self) -> str:
@@ -209,11 +209,11 @@ class WebPassages:
         Raises:
           KeyError: no passage has one of the ids.
         """
-        found = [passage_of(page) for page in self._cache.pages([row_in(name) for name in ids])]
-        for name, passage in zip(ids, found, strict=True):
+        passages = [passage_of(page) for page in self._cache.pages([row_in(name) for name in ids])]
+        for name, passage in zip(ids, passages, strict=True):
             if passage.id != name:
                 raise KeyError(name)
-        return found
+        return passages
 
 
 class WebIndex:
@@ -265,12 +265,12 @@ class WebIndex:
             )
         queries = [" ".join(text.split()) for text in texts]
         wanted = list(dict.fromkeys(query for query in queries if query))
-        found = self._cache.searches(self._source, self._edition, wanted)
-        unknown = [query for query in wanted if query not in found]
+        results = self._cache.searches(self._source, self._edition, wanted)
+        unknown = [query for query in wanted if query not in results]
         self._check(unknown)
-        found |= self._send(unknown)
-        found[""] = StoredSearch((), "")
-        rows = [found[query].rows[:k] for query in queries]
+        results |= self._send(unknown)
+        results[""] = StoredSearch((), "")
+        rows = [results[query].rows[:k] for query in queries]
         return [Ranking(some, tuple(1 / (i + 1) for i in range(len(some)))) for some in rows]
 
     def _check(self, unknown: Sequence[str]) -> None:
@@ -289,7 +289,7 @@ class WebIndex:
         """Sends queries concurrently; stores what arrived before an error is raised."""
         if not queries or self._client is None:
             return {}
-        workers, found = Workers(min(self._concurrency, len(queries))), {}
+        workers, results = Workers(min(self._concurrency, len(queries))), {}
         done: queue.SimpleQueue[tuple[str, Future[list[WebPage]]]] = queue.SimpleQueue()
         for query in queries:
             future = workers.submit(self._client.search, query, self._count)
@@ -297,7 +297,7 @@ class WebIndex:
         errors: list[Exception] = []
         try:
             for number in range(1, len(queries) + 1):
-                self._store(*done.get(), found, errors)
+                self._store(*done.get(), results, errors)
                 if errors and isinstance(errors[-1], EngineDown):  # all others would fail too
                     workers.close()
                 if not number % _LOGGED:
@@ -305,16 +305,16 @@ class WebIndex:
         finally:
             workers.close()
             while not done.empty():  # arrived during an interruption
-                self._store(*done.get(), found, errors)
+                self._store(*done.get(), results, errors)
         if errors:
             raise next((error for error in errors if isinstance(error, EngineDown)), errors[0])
-        return found
+        return results
 
     def _store(
         self,
         query: str,
         future: Future[list[WebPage]],
-        found: dict[str, StoredSearch],
+        results: dict[str, StoredSearch],
         errors: list[Exception],
     ) -> None:
         try:
@@ -327,6 +327,6 @@ class WebIndex:
             errors.append(error)
             return
         try:
-            found[query] = self._cache.keep(self._source, self._edition, query, pages)
+            results[query] = self._cache.keep(self._source, self._edition, query, pages)
         except InputError as error:  # such as a full disk, after which queries would be sent again
             raise SearchRefusedError(str(error)) from error

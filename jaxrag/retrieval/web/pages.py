@@ -44,11 +44,11 @@ def plain(text: object, *, tags: bool = False) -> str:
 
 def usable(pages: Iterable[WebPage], count: int) -> list[WebPage]:
     """The first ``count`` pages with an address and a text, one for each address."""
-    found: dict[str, WebPage] = {}
+    by_address: dict[str, WebPage] = {}
     for page in pages:
         if page.url and (page.title or page.snippet):
-            found.setdefault(page.url, page)
-    return list(found.values())[:count]
+            by_address.setdefault(page.url, page)
+    return list(by_address.values())[:count]
 
 
 def row_of(page: WebPage) -> int:
@@ -74,9 +74,9 @@ def row_in(passage_id: str) -> int:
     Raises:
       KeyError: not an id of a passage from the web.
     """
-    if (found := _ID.search(passage_id)) is None:
+    if (match := _ID.search(passage_id)) is None:
         raise KeyError(passage_id)
-    return int(found[1], 16)
+    return int(match[1], 16)
 
 
 def page_from(value: object) -> WebPage:

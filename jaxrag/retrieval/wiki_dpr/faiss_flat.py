@@ -90,18 +90,18 @@ class FlatVectors:
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
         """The vectors of consecutive rows, float32."""
         offset = _HEADER.size + _LENGTH.size + 4 * self.dimension * rows.start
-        found = np.fromfile(self.path, "<f4", len(rows) * self.dimension, offset=offset)
-        return found.reshape(len(rows), self.dimension)
+        numbers = np.fromfile(self.path, "<f4", len(rows) * self.dimension, offset=offset)
+        return numbers.reshape(len(rows), self.dimension)
 
 
 def _index_file(path: Path) -> Path:
     if path.is_file():
         return path
-    found = sorted(path.glob("*.index")) if path.is_dir() else []
-    if len(found) != 1:
-        there = ", ".join(file.name for file in found) or "none"
+    files = sorted(path.glob("*.index")) if path.is_dir() else []
+    if len(files) != 1:
+        there = ", ".join(file.name for file in files) or "none"
         raise InputError(
             f"{path} is no file of faiss, nor a folder with one *.index file (there: {there}); "
             "give the file, such as e5_Flat.index"
         )
-    return found[0]
+    return files[0]

@@ -225,9 +225,9 @@ def import_published(
 
         def convert(rows: range) -> np.ndarray:
             hint = "get its file again, or import in float32"
-            found = as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
+            stored = as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
             check_unchanged(states)
-            return found
+            return stored
 
         build_vectors(
             directory / VECTORS,

@@ -249,11 +249,11 @@ class ParquetVectors:
                 start = group.start
                 batches = file.iter_batches(_BATCH, row_groups=[group.number], columns=[_VECTORS])
                 for batch in batches:
-                    found = _matrix(batch.column(_VECTORS), group.path, start)
-                    start += len(found)
-                    if skip < len(found):
-                        yield found[skip:]
-                    skip = max(0, skip - len(found))
+                    vectors = _matrix(batch.column(_VECTORS), group.path, start)
+                    start += len(vectors)
+                    if skip < len(vectors):
+                        yield vectors[skip:]
+                    skip = max(0, skip - len(vectors))
 
 
 def _parquet() -> Any:

@@ -206,8 +206,8 @@ class ScannIndex:
         blocks = self.searchers.blocks(queries)
         alone = len(blocks) == 1
         search = functools.partial(self._search, k=min(k, len(self.matrix)), alone=alone)
-        found = map(search, blocks) if alone else self.searchers.threads.map(search, blocks)
-        return [ranking for rankings in found for ranking in rankings]
+        blockwise = map(search, blocks) if alone else self.searchers.threads.map(search, blocks)
+        return [ranking for rankings in blockwise for ranking in rankings]
 
     def _search(self, queries: Float[np.ndarray, "q d"], k: int, alone: bool) -> list[Ranking]:
         count = max(self.settings.reorder - SPARE, 2 * k)
@@ -367,12 +367,12 @@ def _measure(index: ScannIndex, folder: Path, target: float) -> None:
         few = dataclasses.replace(index, leaves_to_search=leaves)
         return [ranking.ids for ranking in few.search(queries, recalls.NEIGHBOURS)]
 
-    settings, known = index.settings, Recall.read(folder)
-    found = recalls.measure(exact, search, leaves=settings.leaves or 1, target=target, known=known)
-    found.write(folder)
-    leaves = found.leaves(target)
+    settings, old = index.settings, Recall.read(folder)
+    measured = recalls.measure(exact, search, leaves=settings.leaves or 1, target=target, old=old)
+    measured.write(folder)
+    leaves = measured.leaves(target)
     if leaves is None:
-        best = max(found.of_leaves.values())
+        best = max(measured.of_leaves.values())
         _log.warning(
             "ScaNN's recall@10 reaches %.3f of %.3f with all %d leaves searched: set a larger "
             "reorder or a smaller recall",
@@ -381,7 +381,7 @@ def _measure(index: ScannIndex, folder: Path, target: float) -> None:
     else:
         _log.info(
             "ScaNN finds %.3f of the 10 nearest passages of titles with %d of %d leaves",
-            *(found.of_leaves[leaves], leaves, settings.leaves),
+            *(measured.of_leaves[leaves], leaves, settings.leaves),
         )
 
 

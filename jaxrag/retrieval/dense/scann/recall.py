@@ -27,7 +27,7 @@ NAME = "recall.json"
 _WORDS = 8  # of a passage without a title
 
 Search = Callable[[Float[np.ndarray, "q d"], int], list[tuple[int, ...]]]
-"""The best rows of each query with so many leaves searched."""
+"""Maps queries and a number of searched leaves to the best rows of each query."""
 
 
 class Recall(NamedTuple):
@@ -36,12 +36,12 @@ class Recall(NamedTuple):
     of_leaves: Mapping[int, float]
 
     def leaves(self, target: float) -> int | None:
-        """The fewest leaves that were measured to reach a recall; None if none was."""
+        """The fewest leaves whose measured recall reaches ``target``, or None."""
         return min((n for n, recall in self.of_leaves.items() if recall >= target), default=None)
 
     @classmethod
     def read(cls, folder: Path) -> Recall:
-        """The recall that was measured of the index in a folder; empty if none was."""
+        """The recall measured for the index in a folder; empty if it was not measured."""
         path = folder / NAME
         try:
             document = parse_json(path.read_bytes())
@@ -58,9 +58,7 @@ class Recall(NamedTuple):
         write_text(folder / NAME, json.dumps(document, indent=1))
 
 
-def measure(
-    exact: Retriever, search: Search, *, leaves: int, target: float, known: Recall
-) -> Recall:
+def measure(exact: Retriever, search: Search, *, leaves: int, target: float, old: Recall) -> Recall:
     """Measures recall until the fewest leaves that reach ``target`` are known.
 
     The number of leaves is doubled until it reaches the target, then halved in between.
@@ -70,17 +68,17 @@ def measure(
       search: the index.
       leaves: of the index.
       target: recall to reach.
-      known: from earlier measurements.
+      old: recall from earlier measurements.
     """
     passages = exact.passages
     drawn = np.random.default_rng(0).choice(len(passages), min(QUERIES, len(passages)), False)
     queries = exact.embed([_query(passage) for passage in passages.get(np.sort(drawn).tolist())])
     truth = [{*ranking.ids} for ranking in exact.search(queries, NEIGHBOURS)]
-    recall = dict(known.of_leaves)
+    recall = dict(old.of_leaves)
 
     def reaches(number: int) -> bool:
-        found = search(queries, number)
-        hits = [len(best & {*rows}) / len(best) for best, rows in zip(truth, found, strict=True)]
+        ranked = search(queries, number)
+        hits = [len(best & {*rows}) / len(best) for best, rows in zip(truth, ranked, strict=True)]
         recall[number] = float(np.mean(hits))
         return recall[number] >= target
 

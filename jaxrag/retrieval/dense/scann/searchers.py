@@ -40,7 +40,7 @@ class Searchers:
         return ThreadPoolExecutor(os.cpu_count())
 
     def blocks(self, queries: Float[np.ndarray, "q d"]) -> list[Float[np.ndarray, "b d"]]:
-        """Queries cut so that every core has a block, and none has more than 256."""
+        """Blocks of at most 256 queries, enough of them for every core."""
         cores = os.cpu_count() or 1
         parts = max(-(-len(queries) // _MOST), min(cores, len(queries) // 16))
         return np.array_split(queries, max(1, parts))
@@ -57,11 +57,11 @@ class Searchers:
         ``alone``: whether no other block is searched, so that shards are searched in parallel.
         """
         wanted = min(count + SPARE, sum(self.rows))
-        found = self._best(queries, wanted, leaves, alone)
+        best = self._best(queries, wanted, leaves, alone)
         if wanted == sum(self.rows):
-            return found.rows
-        last = _last(found.scores, min(count, wanted - 1))
-        rows = np.where(np.arange(wanted) < last[:, None], found.rows, -1)
+            return best.rows
+        last = _last(best.scores, min(count, wanted - 1))
+        rows = np.where(np.arange(wanted) < last[:, None], best.rows, -1)
         unsure = np.flatnonzero(last == 0)
         if unsure.size:
             more = self.candidates(queries[unsure], 4 * count, leaves, alone=alone)
@@ -94,8 +94,8 @@ class Searchers:
         """The best of a shard by code, padded with -1 and -inf."""
         searcher, size = self.shards[shard], min(wanted, self.rows[shard])
         if len(queries) == 1:
-            found = searcher.search(queries[0], size, size, leaves)
-            rows, distances = (np.asarray(part)[None] for part in found)
+            result = searcher.search(queries[0], size, size, leaves)
+            rows, distances = (np.asarray(part)[None] for part in result)
         else:
             rows, distances = searcher.search_batched(queries, size, size, leaves, False, 0)
         rows = np.add(rows, sum(self.rows[:shard]), dtype=np.int64)

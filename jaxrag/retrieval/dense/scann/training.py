@@ -87,7 +87,7 @@ def _total(
         weights[: len(batch)] = 1
         padded = np.zeros((BATCH, *rows.shape[1:]), np.float32)
         padded[: len(batch)] = batch
-        found = sums_of(jnp.asarray(padded), jnp.asarray(weights), on_device)
-        sums += np.asarray(found[0])
-        counts += np.asarray(found[1])
+        added = sums_of(jnp.asarray(padded), jnp.asarray(weights), on_device)
+        sums += np.asarray(added[0])
+        counts += np.asarray(added[1])
     return sums, counts

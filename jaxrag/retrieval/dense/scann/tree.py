@@ -100,8 +100,8 @@ class Tree:
 
     def leaves(self, vectors: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n 1"]:
         """The leaf of each vector, that with the nearest center."""
-        found = _in_batches(_leaves, (vectors,), self._centers[0])
-        return found.astype(np.int32)[:, None]
+        leaves = _in_batches(_leaves, (vectors,), self._centers[0])
+        return leaves.astype(np.int32)[:, None]
 
     def codes(
         self, vectors: Float[np.ndarray, "n d"], leaves: Int[np.ndarray, "n 1"]
@@ -217,13 +217,13 @@ def _blocks(vectors: Float[np.ndarray, "n d"], width: int) -> Float[np.ndarray, 
 
 def _in_batches(function: Any, arrays: tuple[np.ndarray, ...], *centers: Array) -> np.ndarray:
     """A function of rows, applied to padded batches of one size: results do not depend on it."""
-    found = []
+    parts = []
     for start in range(0, len(arrays[0]), BATCH):
         batch = [array[start : start + BATCH] for array in arrays]
         rows = len(batch[0])
         padded = [np.pad(b, [(0, BATCH - rows)] + [(0, 0)] * (b.ndim - 1)) for b in batch]
-        found.append(np.asarray(function(*padded, *centers))[:rows])
-    return np.concatenate(found)
+        parts.append(np.asarray(function(*padded, *centers))[:rows])
+    return np.concatenate(parts)
 
 
 @jax.jit
