@@ -234,7 +234,7 @@ RAFE = Worth(exact_match=0.0, f1=0.0, hit=0.0, rerank=1.0)
 
 def _rafe(variant: Variant) -> Run:
     """A trained rewriter's queries are searched for beside the question."""
-    settings = _PAPER if variant.paper else _SMALL
+    settings = dict(_PAPER if variant.paper else _SMALL)
     del settings["rewriter"]
     tokens = errr.STUDENTS["paper" if variant.paper else "small"].max_target
     rewriter = Trained(StudentInput(RRR, False), tokens=tokens)

@@ -283,18 +283,19 @@ ITERATIVE = {
 """Retrieval in turns, compared with ERRR in docs/results/errr.md."""
 
 _SHORT = dataclasses.replace(CLOSED, prompts="baselines_small")
+_WRITTEN = dataclasses.replace(_SHORT, by="text")  # of methods that read a text of their own
 _NO_INDEX = {"index": None}
 ARS_BASELINES = {
     "few_shot": Baseline(few_shot.Config(_SHORT), few_shot.Config(), _NO_INDEX, _NO_INDEX),
     "chain_of_thought": Baseline(
-        chain_of_thought.Config(_SHORT, reasoning_tokens=64),
+        chain_of_thought.Config(_WRITTEN, reasoning_tokens=64),
         chain_of_thought.Config(),
         _NO_INDEX,
         _NO_INDEX,
     ),
     "flare": Baseline(
         flare.Config(
-            candidates=_ONE, select=_TOP, reader=_SHORT, sentence_tokens=32, max_sentences=4
+            candidates=_ONE, select=_TOP, reader=_WRITTEN, sentence_tokens=32, max_sentences=4
         ),
         flare.Config(),
     ),

@@ -45,7 +45,7 @@ class Trace:
 
 def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_small_run(tmp_path, questions=12)
-    trace, answer_all = Trace(), runs._answer_all
+    trace, answer_all = Trace(), runs.answer
 
     def until_recorded(*arguments: Any) -> None:
         answer_all(*arguments)
@@ -57,7 +57,7 @@ def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(file_states, "_SETTLED", -1.0)  # files of this moment are kept, too
     launch("first")  # loads models and compiles programs
-    monkeypatch.setattr(runs, "_answer_all", until_recorded)
+    monkeypatch.setattr(runs, "answer", until_recorded)
     trace.start()
     try:
         launch("second")

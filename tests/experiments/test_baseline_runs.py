@@ -13,6 +13,7 @@ from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.baselines import cor
 from jaxrag.methods.inspecting import dragin, seakr
+from jaxrag.methods.iterative.adaptive_rag import Classified
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs import run as runs
@@ -144,6 +145,7 @@ def run_on(small: Run, run: Run, **changes: Any) -> Run:
     )
 
 
+TRAINED: dict[str, Any] = {"complexity": Classified(scripted(" a"))}
 RUNS = [
     name
     for group in (baselines.ARS_BASELINES, baselines.ITERATIVE)
@@ -179,7 +181,7 @@ def test_each_baseline_runs_where_bm25_finds_nothing(
     name: str, lost: Run, tmp_path: Path, capsys: Any
 ) -> None:
     pytest.importorskip("bm25s")
-    trained = {"classifier": scripted(" a")} if config(name).needs.helpers else {}
+    trained = TRAINED if config(name).needs.helpers else {}
     said = " So the answer is \u00e1." if name == "flare" else " \u00e1"
     run = dataclasses.replace(run_on(lost, config(name), **trained), normalization="unicode")
     found = execute(dataclasses.replace(run, model=scripted(said)), tmp_path / "run")
@@ -197,9 +199,7 @@ def test_each_baseline_runs_where_bm25_finds_nothing(
 
 @pytest.mark.parametrize("name", RUNS)
 def test_each_baseline_runs_end_to_end(name: str, small: Run, tmp_path: Path) -> None:
-    trained = (
-        {"classifier": scripted(" a")} if name in ("adaptive_rag", "adaptive_rag_decoder") else {}
-    )
+    trained = TRAINED if name in ("adaptive_rag", "adaptive_rag_decoder") else {}
     run = run_on(small, config(name), **trained)
     if name == "flare":
         run = dataclasses.replace(run, model=scripted(" So the answer is a."))

@@ -21,7 +21,7 @@ import zlib
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt
 
 from jaxrag.core.checks import check_limits
 from jaxrag.functional import plackett_luce
@@ -81,7 +81,7 @@ class Config:
         order, logprob = _drawn(
             np.asarray(pool.scores, np.float32),
             seed=self.seed,
-            number=zlib.crc32(question_id.encode()),
+            number=np.uint32(zlib.crc32(question_id.encode())),
             k=min(self.k, len(pool)),
             alpha=self.alpha,
             temperature=self.temperature,
@@ -94,7 +94,7 @@ def _drawn(
     scores: Float[Array, " n"],
     *,
     seed: int,
-    number: int,
+    number: UInt[Array, ""],
     k: int,
     alpha: float,
     temperature: float,
