@@ -24,6 +24,7 @@ from experiments.configuration import parse_plain, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import BASELINE
@@ -47,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
         for table in write_training_report(values.runs, page):
             console.print(table.terminal())
     else:
-        console.print(terminal_table(write_report(values.runs, page, baseline=values.baseline)))
+        rows = write_report(values.runs, page, baseline=values.baseline, papers=papers_section)
+        console.print(terminal_table(rows))
         beside = ".md, .csv and .tex"
     print(f"wrote {page}, and beside it its tables as {beside}")
     if values.figures:
