@@ -16,7 +16,7 @@ from absl import flags
 
 from experiments.configuration import parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
-from jaxrag.evaluation.report.paper_numbers import papers_section
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 

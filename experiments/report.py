@@ -24,11 +24,11 @@ from experiments.configuration import parse_plain, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
-from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.training_log import is_training
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
 

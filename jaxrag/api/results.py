@@ -17,8 +17,8 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
 from jaxrag.evaluation.report.page import page, write_files
-from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.summary import BASELINE, Row, summarise, summarise_read
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.job import Job, Outcome

@@ -21,11 +21,11 @@ from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import csv_table, runs_csv, runs_latex
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
-from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.report.tables import Grid, markdown_table, terminal_table
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import summarise
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.retriever_comparison import table as retriever_table
 from tests import browser, hostile
 from tests.core.test_printable import controls

@@ -11,7 +11,7 @@ import pytest
 
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.report.page import packed, write_report
-from jaxrag.evaluation.report.paper_numbers import papers_section
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.types import InputError
 from tests import browser
 from tests.evaluation import fabricate
