@@ -1,7 +1,7 @@
 """The section of a report with the papers' numbers: printed rows beside the runs nearest to them.
 
-The cells are those of reproduced tables (`jaxrag.reproduction.printed.comparison`): averages over data sets and
-differences between rows appear where the report has the runs for them.
+The cells are those of reproduced tables (`comparison`): averages over data sets and differences
+between rows appear where the report has the runs for them.
 """
 
 from __future__ import annotations
