@@ -61,7 +61,6 @@ from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction import claims, page
@@ -82,6 +81,7 @@ from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     read_replacements,

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from configs import ars, errr
 from configs.papers.models import model, with_method
 from configs.parts import ARS, Variant
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.ars import rewards
 from jaxrag.methods.ars.bandit.job import BANDITS, LAMBDAS, TrainBandit
 from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, RewardScheme
@@ -21,6 +20,7 @@ from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked, RewriteOrder, Shuffled
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.measures import JOB
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import (
     Declarations,
     Figure,

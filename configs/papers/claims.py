@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from jaxrag.evaluation.cells import MEAN_OF_ALL
 from jaxrag.reproduction.claims import Claim, Where
 from jaxrag.reproduction.figure_claims import At, FigureClaim
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
 
 Q7, Q72 = "Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct"
 LLAMA = "Llama3-8B"

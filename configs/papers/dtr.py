@@ -14,10 +14,10 @@ from configs import dtr, pairs
 from configs.papers.models import model, passages, questions, reading, with_method, with_models
 from configs.papers.pairs import gold_figures_of
 from configs.parts import Variant
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.reproduction.gate_figures import GainOf, gain_curves, ratio_curves, threshold_curves
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 from jaxrag.steps.gates import JudgeGate

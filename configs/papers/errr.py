@@ -9,10 +9,10 @@ from typing import Any
 from configs import errr
 from configs.papers.models import with_method
 from configs.parts import Variant
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.reproduction.measures import total_cost, wall_seconds
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Declarations, Line, Scale, Setting, Table
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.run import Run

@@ -9,8 +9,8 @@ from typing import Any
 from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
-from jaxrag.evaluation.paper_models import GENERATORS
-from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.printed.models import GENERATORS
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
 from jaxrag.retrieval.dense.published_encoders import dpr, e5
 from jaxrag.retrieval.dense.scann.index import Scann

@@ -9,12 +9,12 @@ from typing import Any
 from configs import pairs
 from configs.papers.models import passages, questions, reading, with_method, with_models
 from configs.parts import Variant
-from jaxrag.evaluation.printed import PrintedRow, printed_tables
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import Config as PairsConfig
 from jaxrag.reproduction import gold_figures
 from jaxrag.reproduction.gate_figures import ALWAYS, GROUPS, Metric, group_bars, in_group
 from jaxrag.reproduction.measures import JOB
+from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 

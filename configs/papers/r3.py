@@ -22,7 +22,6 @@ from configs.parts import SMALL
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.baselines import replug
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
@@ -31,6 +30,7 @@ from jaxrag.methods.r3 import r3 as method
 from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
 from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.progress_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
 from jaxrag.reproduction.search_figures import metric_bars

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.evaluation.cells import PERCENT, Cell, CellMaker, Column
-from jaxrag.evaluation.measured import Measured
-from jaxrag.evaluation.paper_models import same_model, shown_name
-from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.printed.comparison import PERCENT, Cell, CellMaker, Column
+from jaxrag.reproduction.printed.measured import Measured
+from jaxrag.reproduction.printed.models import same_model, shown_name
+from jaxrag.reproduction.printed.tables import PrintedTable
 from jaxrag.reproduction.tables import Scale, Table
 from jaxrag.types import InputError
 

@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.cells import MEAN_OF_ALL, Cell, Column
-from jaxrag.evaluation.measured import Measured, difference, mean_interval
-from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL, Cell, Column
+from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
 _CellKey = tuple[int, Column, str]

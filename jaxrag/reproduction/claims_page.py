@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.printable import markdown_text
-from jaxrag.evaluation.cells import MEAN_OF_ALL
-from jaxrag.evaluation.paper_models import shown_name
-from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, as_json, compare, printed_effects
 from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.listing import read_result, result_file
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
+from jaxrag.reproduction.printed.models import shown_name
+from jaxrag.reproduction.printed.tables import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.tables import Scale
 from jaxrag.types import InputError
 

@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, ratio_curve
-from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.plots import Curve
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
+from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
 ALWAYS = "always"

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.core import jsonl
-from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import RESAMPLES, Interval
 from jaxrag.functional import ais
 from jaxrag.methods.gold_geometry import CLOUDS, POINTS, GoldGeometry, weights
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
 LEGEND = ("documents by the question", "documents by the pseudo-context", "gold documents")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.json_text import read_json_object
-from jaxrag.evaluation.printed import PAPERS, PrintedRow, PrintedTable, printed_tables
 from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.printed.tables import PAPERS, PrintedRow, PrintedTable, printed_tables
 from jaxrag.reproduction.tables import SCALES, Declarations, Scale
 from jaxrag.types import InputError
 

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core import jsonl
-from jaxrag.evaluation.measured import Measured, ScoredRun
 from jaxrag.evaluation.prices import prices
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.reproduction.printed.measured import Measured, ScoredRun
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.runs.job import RUN
 from jaxrag.types import InputError
 

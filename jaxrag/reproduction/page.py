@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.cells import Cell
-from jaxrag.evaluation.paper_models import RETRIEVERS, TRAINED, same_model
-from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
-from jaxrag.evaluation.report.cell_text import (
+from jaxrag.evaluation.report.document import document
+from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
+from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.printed.cell_text import (
     cell_text,
     metric_label,
     our_text,
     printed_text,
     row_label,
 )
-from jaxrag.evaluation.report.document import document
-from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
-from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.printed.comparison import Cell
+from jaxrag.reproduction.printed.models import RETRIEVERS, TRAINED, same_model
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Scale, Table
 
 NOTE = (

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import write_text
-from jaxrag.evaluation.paper_models import shown_name
-from jaxrag.evaluation.printed import PAPERS, printed_tables
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.listing import all_names, read_result, result_file
 from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.parts import parts_text
+from jaxrag.reproduction.printed.models import shown_name
+from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.tables import SCALES, Declarations
 from jaxrag.types import InputError
 

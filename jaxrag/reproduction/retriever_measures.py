@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxrag.core.json_text import read_json_object
-from jaxrag.evaluation.measured import Measured, difference
 from jaxrag.evaluation.significance import interval
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
+from jaxrag.reproduction.printed.measured import Measured, difference
 
 
 def any_of(metric: str, jobs: Sequence[str]) -> Measure:

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.core import jsonl
-from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.plots import Curve
 from jaxrag.evaluation.significance import (
@@ -29,6 +28,7 @@ from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
 from jaxrag.methods.ars.bandit.settings import RewardScheme
 from jaxrag.methods.ars.rewards import reward_line
 from jaxrag.reproduction.measures import JOB, Measure, Results, wall_seconds
+from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
 REWARDS = "rewards"

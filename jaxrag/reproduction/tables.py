@@ -1,8 +1,8 @@
 """Declarations of how the tables and figures of the papers are reproduced.
 
 A `Table` says how each printed row is made: by a `Line`, whose jobs are made for every data set of
-the row at one of three scales. The printed rows themselves (`jaxrag.evaluation.printed`) give the
-columns, the metrics and the numbers to compare with. The declarations are in ``configs/papers``.
+the row at one of three scales. The printed rows themselves (`printed.tables`) give the columns, the
+metrics and the numbers to compare with. The declarations are in ``configs/papers``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from jaxrag.evaluation.cells import Column
-from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import Measure, Results
+from jaxrag.reproduction.printed.comparison import Column
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.runs.job import Job
 
 Scale = Literal["tiny", "small", "paper"]

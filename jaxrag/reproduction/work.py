@@ -12,8 +12,8 @@ from typing import Any
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
-from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release, release_programs

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from experiments import reproduce
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.parts import parts_of
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jaxrag.evaluation.cells import Cell, Column
-from jaxrag.evaluation.measured import Measured, mean_interval
-from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, read_cells, table_cells
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.comparison import Cell, Column
+from jaxrag.reproduction.printed.measured import Measured, mean_interval
+from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Line, Scale, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError

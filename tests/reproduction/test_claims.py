@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from jaxrag.evaluation.cells import Cell, Column
-from jaxrag.evaluation.measured import Measured
-from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
 from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, printed_effects, rows_of
+from jaxrag.reproduction.printed.comparison import Cell, Column
+from jaxrag.reproduction.printed.measured import Measured
+from jaxrag.reproduction.printed.tables import PrintedTable
 from tests.reproduction.test_cells import printed_row
 
 PRINTED = PrintedTable(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction.measures import JOB, Results, total_cost, wall_seconds
+from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.types import InputError
 from tests.evaluation.fabricate import ENVIRONMENT
 

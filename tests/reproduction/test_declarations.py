@@ -6,10 +6,10 @@ import pytest
 
 from configs.papers import ALL
 from configs.papers.claims import CLAIMS
-from jaxrag.evaluation.cells import MEAN_OF_ALL
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction.claims import Claim, printed_effects, rows_of
 from jaxrag.reproduction.listing import values_of
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.tables import SCALES, Scale
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.runs.job import Job

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.papers import ALL
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.methods.errr.student import TrainQueryOptimizer
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_table
 from jaxrag.runs.run import Run
 

@@ -7,11 +7,11 @@ import pytest
 
 from configs.papers import ALL
 from jaxrag.data.dataset import Dataset
-from jaxrag.evaluation.paper_models import TRAINED
-from jaxrag.evaluation.printed import printed_tables
-from jaxrag.evaluation.printed_matches import matches
 from jaxrag.methods.r3.jobs import RETRIEVER
 from jaxrag.reproduction.measures import JOB
+from jaxrag.reproduction.printed.matches import matches
+from jaxrag.reproduction.printed.models import TRAINED
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_table
 from jaxrag.runs.run import Run, settings_record
 

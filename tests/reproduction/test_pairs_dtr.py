@@ -9,9 +9,9 @@ from configs import dtr, pairs
 from configs.papers import ALL
 from configs.papers.pairs import TABLES
 from jaxrag.data.draw import Draw
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.steps.candidates import FixedMix
 from tests.reproduction.test_gate_figures import write

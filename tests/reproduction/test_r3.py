@@ -7,9 +7,9 @@ from configs import r3
 from configs.data import training_of
 from configs.papers import ALL
 from configs.papers.r3 import share_of
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.methods.r3.jobs import TrainDpr
 from jaxrag.reproduction.measures import JOB
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.retrieval.dense.dpr import Dpr
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from configs.papers.claims import FIGURE_CLAIMS
-from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.tables import PrintedRow
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.methods.ars.bandit import small_table
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from configs.papers import ALL
-from jaxrag.evaluation.cells import MEAN_OF_ALL
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
 from tests.reproduction.command import make_tiny, results_directory
 
 NAMES = [*dict.fromkeys((*ALL.tables, *ALL.figures))]

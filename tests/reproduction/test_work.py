@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from configs.papers import ALL
-from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction import work as module
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_figure, chosen
 from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome

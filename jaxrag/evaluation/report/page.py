@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
-from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.summary import (
     BASELINE,
@@ -36,6 +35,9 @@ from jaxrag.evaluation.summary import (
     summarise_read,
 )
 from jaxrag.types import InputError
+
+Section = Callable[[Sequence[RunRecords], Sequence[Row]], str]
+"""HTML of a section from runs and the rows that summarise them, in the same order."""
 
 MOST_POLICIES = 4
 PASSAGE_CHARACTERS = 1_500  # a passage is cut to this length
@@ -61,7 +63,11 @@ READING = (
 
 
 def write_report(
-    run_dirs: Sequence[str | Path], out_html: str | Path, *, baseline: str = BASELINE
+    run_dirs: Sequence[str | Path],
+    out_html: str | Path,
+    *,
+    baseline: str = BASELINE,
+    papers: Section | None = None,
 ) -> list[Row]:
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
@@ -69,6 +75,7 @@ def write_report(
       run_dirs: run directories; each is a method on a data set.
       out_html: file of the page.
       baseline: as for ``summary.summarise``.
+      papers: the section with printed values of these runs; none without it.
 
     Returns:
       The rows of the table.
@@ -80,7 +87,7 @@ def write_report(
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
     table = summarise_read(runs, baseline=baseline)
-    write_files(Path(out_html), page(runs, table), table)
+    write_files(Path(out_html), page(runs, table, papers), table)
     return table
 
 
@@ -93,14 +100,15 @@ def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
     write_text(out_html.with_suffix(".tex"), export.runs_latex(table))
 
 
-def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
-    """The HTML of the report."""
+def page(runs: Sequence[RunRecords], table: Sequence[Row], papers: Section | None = None) -> str:
+    """The HTML of the report; ``papers`` as in `write_report`."""
     grouped = by_dataset(runs)
     body = [
         dataset_section(members, [row for row in table if row.dataset == name])
         for name, members in grouped.items()
     ]
-    body.append(papers_section([run for members in grouped.values() for run in members], table))
+    if papers is not None:
+        body.append(papers([run for members in grouped.values() for run in members], table))
     return document(
         title=_title(runs),
         lede=_lede(runs, table),

@@ -11,6 +11,7 @@ import pytest
 
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.report.page import packed, write_report
+from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.types import InputError
 from tests import browser
 from tests.evaluation import fabricate
@@ -31,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def page(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("out") / "deep" / "report.html"
-    rows = write_report(runs, out)
+    rows = write_report(runs, out, papers=papers_section)
     assert [row.label for row in rows] == [*METHODS, *METHODS]
     assert out.with_suffix(".md").read_text().startswith("**factbook**")
     return out.read_text()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.printed import AVERAGE, PAPERS, PrintedRow, printed_tables
+from jaxrag.reproduction.printed.tables import AVERAGE, PAPERS, PrintedRow, printed_tables
 
 
 def row(table: str, method: str, **wanted: object) -> PrintedRow:

@@ -10,8 +10,8 @@ import pytest
 
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.records import read_run
-from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.summary import summarise_read
+from jaxrag.reproduction.printed.section import papers_section
 from tests.evaluation import fabricate
 
 QWEN, LLAMA = "Qwen2.5-7B-Instruct", "Meta-Llama-3-8B"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jaxrag.evaluation.cells import Cell
-from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+from jaxrag.reproduction.printed.comparison import Cell
+from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 
 
 def cell_text(cell: Cell) -> str:

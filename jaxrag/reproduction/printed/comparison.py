@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxrag.evaluation.measured import Measured, difference, mean_interval
-from jaxrag.evaluation.printed import AVERAGE, PrintedTable
 from jaxrag.evaluation.significance import Interval
+from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable
 
 MEAN_OF_ALL = "mean_of_8_columns"
 """A mean over all data sets and metrics of a row (ARS-RAG's Table 1)."""

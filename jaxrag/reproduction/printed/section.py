@@ -1,7 +1,7 @@
 """The section of a report with the papers' numbers: printed rows beside the runs nearest to them.
 
-The cells are those of reproduced tables (`jaxrag.evaluation.cells`): averages over data sets and
-differences between rows appear where the report has the runs for them.
+The cells are those of reproduced tables (`comparison`): averages over data sets and differences
+between rows appear where the report has the runs for them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.cells import Cell, CellMaker, Column
-from jaxrag.evaluation.measured import Measured, ScoredRun
-from jaxrag.evaluation.printed import AVERAGE, PrintedTable, printed_tables
-from jaxrag.evaluation.printed_matches import matches
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.report.cell_text import metric_label, our_text, printed_text, row_label
 from jaxrag.evaluation.summary import Row
+from jaxrag.reproduction.printed.cell_text import metric_label, our_text, printed_text, row_label
+from jaxrag.reproduction.printed.comparison import Cell, CellMaker, Column
+from jaxrag.reproduction.printed.matches import matches
+from jaxrag.reproduction.printed.measured import Measured, ScoredRun
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable, printed_tables
 
 NOTE = (
     "Of every printed table with a run's method, generator and data set, the row whose settings "

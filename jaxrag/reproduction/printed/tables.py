@@ -113,7 +113,7 @@ def printed_tables() -> Mapping[str, PrintedTable]:
     """All tables by id, in the papers' order."""
     tables = {}
     for paper in PAPERS:
-        file = resources.files("jaxrag.evaluation").joinpath("papers", f"{paper}.json")
+        file = resources.files("jaxrag.reproduction.printed").joinpath("papers", f"{paper}.json")
         content = json.loads(file.read_text("utf-8"))
         for table in content["tables"]:
             name = f"{paper}/{table['name'].lower().replace(' ', '')}"

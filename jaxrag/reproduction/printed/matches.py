@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jaxrag.evaluation.paper_models import TRAINED, same_model
-from jaxrag.evaluation.printed import PrintedRow, PrintedTable, printed_tables
 from jaxrag.evaluation.summary import name_of
+from jaxrag.reproduction.printed.models import TRAINED, same_model
+from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable, printed_tables
 
 OUR_NAMES: Mapping[str, tuple[str, ...]] = {
     "no_retrieval": ("direct", "llm", "few_shot"),

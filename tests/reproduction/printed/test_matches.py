@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jaxrag.evaluation.printed_matches import PrintedMatch, matches
+from jaxrag.reproduction.printed.matches import PrintedMatch, matches
 
 
 def run(name: str, dataset: str, **parts: Any) -> dict[str, Any]:

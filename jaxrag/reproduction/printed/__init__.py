@@ -1,0 +1,1 @@
+"""The values that the papers print, and ours beside them."""
