@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -66,18 +67,21 @@ def _ranker_batch(rows: int, array: Shaped) -> RankerBatch:
     )
 
 
-def ranking(on: Slice) -> Training:
-    """The ranker's training: 64 pairs of rewrites a step."""
-    settings, config, steps = RankerTraining(), bert(BASE), 10_000
+def ranking(on: Slice, *, layers: int = 12, fsdp: int = 1) -> Training:
+    """The ranker's training: 64 pairs of rewrites a step; of few layers for a fast check."""
+    settings, config, steps = RankerTraining(), bert(BASE | {"num_hidden_layers": layers}), 10_000
+    settings = dataclasses.replace(settings, microbatch=settings.microbatch * on.chips)
+    module: Any = RankerNetwork(config, BFLOAT16)  # hashable, which the type checker cannot infer
 
     def step(mesh: Mesh) -> TrainStep:
-        return make_step(_ranker(), settings, steps=steps, mesh=mesh)
+        return make_step(module, settings, steps=steps, mesh=mesh)
 
     def params(where: Place) -> Any:
-        return bert_parameters(_ranker(), where, FLOAT32)
+        return bert_parameters(module, where, FLOAT32)
 
+    few = "" if layers == 12 else f" of {layers} layers"
     return Training(
-        f"rewrite ranker, batch {settings.batch} pairs",
+        f"rewrite ranker{few}, batch {settings.batch} pairs",
         on,
         step,
         params,
@@ -88,6 +92,7 @@ def ranking(on: Slice) -> Training:
         0,
         bert_flops(config, 2, _WIDTH),
         settings.optimiser(steps),
+        fsdp,
     )
 
 
@@ -127,10 +132,12 @@ def neural_ucb(on: Slice, batch: int) -> Program:
 
 
 def programs() -> list[Program]:
-    """All of them, on one chip."""
-    one = Slice("v5e:2x4")
+    """All of them, on one chip; a small training step also on eight that share parameters."""
+    one, eight = Slice("v5e:2x4"), Slice("v5e:2x4", 8, 1)
     return [
         scoring(one),
         ranking(one).program(),
+        ranking(one, layers=2).program(),
+        ranking(eight, layers=2, fsdp=8).program(),
         *(neural_ucb(one, batch) for batch in (BanditTraining().batch, 1)),
     ]

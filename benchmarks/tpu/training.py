@@ -68,10 +68,9 @@ class Training:
     def trace(self, where: Place) -> Any:
         """The step, with the state and the microbatches on the chips."""
         if where.mesh is not None:
-            devices = list(where.mesh.devices.flat)
+            mesh = make_mesh(list(where.mesh.devices.flat), fsdp=self.fsdp)
         else:
-            devices = [where.device or jax.devices()[0]]
-        mesh = make_mesh(devices, fsdp=self.fsdp)
+            mesh = make_mesh([where.device or jax.devices()[0]])
         params = self.params(Place())
         state = TrainState(params, jax.eval_shape(self.optimiser.init, params))
         over = NamedSharding(mesh, P(None, ("data", "fsdp")))

@@ -120,15 +120,17 @@ def test_an_interrupted_run_resumes(tmp_path: Path, at: int) -> None:
     assert run(tmp_path / "broken")["x"].tolist() == whole["x"].tolist()  # nothing is left to do
 
 
-def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fsdp", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_two_processes_train_as_one_does(tmp_path: Path, fsdp: int) -> None:
     """Steps, metrics and checkpoints; only the first process writes the metrics."""
-    one, _ = train_toy.train(tmp_path / "one", jax.devices()[:1])
+    train_toy.train(tmp_path / "one", devices=jax.devices()[:1])
     port, module = free_port(), "tests.training.train_toy"
-    both = [started(module, tmp_path / "two", i, 2, port, devices=1) for i in (0, 1)]
+    both = [started(module, tmp_path / "two", fsdp, i, 2, port, devices=1) for i in (0, 1)]
     first, second = map(finished, both)
     thirds = [number / 3 for number in range(5)]  # exchanged with all their digits
     assert first == second and (first["devices"], first["thirds"]) == (2, thirds)
-    np.testing.assert_allclose(first["params"], one, rtol=0, atol=1e-5)  # by plain descent
+    one, two = (np.load(tmp_path / name / "w.npy") for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-5)  # by plain descent
     alone, together = (
         np.array([(line["step"], line["loss"], line["norm"]) for line in lines(tmp_path / name)])
         for name in ("one", "two")
