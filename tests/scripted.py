@@ -142,6 +142,7 @@ def settings_of(make):
     class Scripted:
         name: str = "scripted"
         checkpoint: str = str(Path(__file__).parent)  # a directory that is there
+        dtype: str = ""
 
         def load(self, cache):
             return make()

@@ -19,10 +19,11 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.episode import Episode
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.reader import Reader
-from jaxrag.steps.tools import Needs, Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
+from jaxrag.steps.tools import Needs
+from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 
 
@@ -81,10 +82,11 @@ class Undeclared:
 
     name = "undeclared"
     needs = Needs(search=True)
+    reader = Reader(prompts="small")
 
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        await tools.retriever.embed(question.text)
-        return Answer(question.id, "", {})
+    async def answer(self, episode: Episode) -> Reply:
+        await episode.embed(episode.question.text)
+        return NO_ANSWER
 
 
 def test_a_dry_run_finds_a_need_of_vectors_that_is_not_declared(small: Run) -> None:

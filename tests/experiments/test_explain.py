@@ -33,7 +33,7 @@ def get_config(kind="sidr"):
     reader = Reader(prompts=HERE + "/prompts.toml", answer_tokens=4)
     sidr = Sidr({sidr!r}, top=6, query_length=16, passage_length=24)
     return Run(
-        method=r3.Config(OnePath(n=3), Top(k=2), reader),
+        method=r3.Config(candidates=OnePath(n=3), select=Top(k=2), reader=reader),
         data=Folder(HERE + "/data"),
         model=Local(HERE + "/model"),
         index=sidr if kind == "sidr" else Exact(BiEncoder(HERE + "/encoder", max_length=32)),

@@ -31,7 +31,7 @@ def small(tmp_path_factory: Any) -> Run:
     here = tmp_path_factory.mktemp("sidr")
     run = load(str(write_small_run(here, questions=12)))
     reader = Reader(prompts=str(here / "prompts.toml"), answer_tokens=4)
-    method = r3.Config(OnePath(n=3), Top(k=2), reader)
+    method = r3.Config(candidates=OnePath(n=3), select=Top(k=2), reader=reader)
     index = Sidr(str(small_sidr.write(here)), m=5, top=6, query_length=16, passage_length=24)
     return dataclasses.replace(run, method=method, index=index)
 

@@ -37,12 +37,12 @@ from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import Generation
 from tests.experiments.small_run import PROMPTS
 from tests.methods.ars.ranker import test_job as rankers
+from tests.methods.errr import test_student as students
 from tests.methods.errr.ppo import test_job as rewriters
 from tests.methods.errr.test_errr import Reads
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import WORDS
 from tests.retrieval.sidr import small_sidr
-from tests.runs import test_student as students
 
 
 class Coin:
@@ -157,7 +157,7 @@ def retriever(inputs: Path) -> Any:
     return r3_jobs.TrainR3(
         Sidr(str(small_sidr.write(inputs)), m=5, top=6, query_length=16, passage_length=24),
         train, held_out, Local(),
-        r3.Config(OnePath(n=3), Top(k=1), reader), training, depth=6,
+        r3.Config(candidates=OnePath(n=3), select=Top(k=1), reader=reader), training, depth=6,
         cache=str(inputs / "cache"), store="memory",
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ def get_config() -> TrainR3:
         train,
         held_out,
         Local(f"{HERE}/model"),
-        r3.Config(OnePath(n=3), Top(k=1), reader),
+        r3.Config(candidates=OnePath(n=3), select=Top(k=1), reader=reader),
         training,
         depth=6,
         cache=f"{HERE}/cache",

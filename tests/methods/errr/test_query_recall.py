@@ -20,6 +20,7 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.steps.candidates import merged
+from jaxrag.steps.episode import Pool
 from jaxrag.types import InputError, Question
 
 DATA = Factbook(countries=3)
@@ -70,9 +71,10 @@ def test_recall_of_each_writer_at_equal_depths(
     for k in (1, 3):
         shares = []
         for texts, question in zip(asked, questions, strict=True):
-            found = merged(comparison.search(index, texts, 3), "fusion").rows[:k]
+            rankings = comparison.search(index, texts, 3)
+            first = merged([Pool(one.ids, one.scores) for one in rankings], "fusion").rows[:k]
             gold = set(dataset.gold[question.id])
-            names = {passage.id for passage in dataset.passages.get(found)}
+            names = {passage.id for passage in dataset.passages.get(first)}
             shares.append(len(names & gold) / len(gold))
         np.testing.assert_allclose(student[f"recall@{k}"][0], np.mean(shares))
     assert student["recall@3"][0] < own["recall@3"][0]

@@ -17,12 +17,14 @@ from jaxrag.methods.errr import student as job
 from jaxrag.methods.errr.student import StudentEvaluator, locate_pairs, read_pairs, similarity
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.run import Run
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining, TextPair
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.models.bert import small_bert
 from tests.training.processes import on_one_device
@@ -162,13 +164,15 @@ class Config:
     """Answers with the first query of the optimizer."""
 
     name = "first"
+    reader = Reader(prompts="small")
     needs = Needs(helpers={"writer": ModelHelper(Local())})
 
-    async def answer(self, question: Question, tools: Tools) -> Answer:
-        found = await tools.helper(ModelHelper(Local())).generate(question.text, max_new_tokens=4)
-        if question.text == "fails":
+    async def answer(self, episode: Episode) -> Reply:
+        text = episode.question.text
+        query = await episode.model(Local()).generate(text, max_new_tokens=4)
+        if text == "fails":
             raise InputError("no")
-        return Answer(question.id, f"{found.text} of {question.text}", {})
+        return episode.finish(f"{query.text} of {text}")
 
 
 def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (here / "data" / f"{name}.jsonl").write_text(text)
     reader = Reader(prompts=str(here / "prompts.toml"), answer_tokens=4)
-    method = r3.Config(OnePath(n=3), Top(k=2), reader)
+    method = r3.Config(candidates=OnePath(n=3), select=Top(k=2), reader=reader)
     index = Sidr(str(small_sidr.write(here)), m=5, top=6, query_length=16, passage_length=24)
     return dataclasses.replace(run, method=method, index=index)
 

@@ -11,11 +11,13 @@ from tokenizers import AddedToken
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.methods.self_rag import reflection
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.steps.tools import LanguageModelTool
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 from tests.methods.self_rag.reflecting import LONG, OPENING, TOKENIZER, Reflecting, answered
 from tests.models.decoder.reference import CONFIGS
+from tests.scripted import QUESTION, tools_of
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def test_a_model_without_reflection_tokens_is_refused(checkpoint: Path, tmp_path
     lacking = load_tokenizer(checkpoint)
     one = Reflecting({}, {})
     one.tokenizer = lacking
-    reflection.check_vocabulary(LanguageModelTool(one))
+    reflection.check_vocabulary(Episode(QUESTION, tools_of(one), Reader()))
     one.tokenizer = TOKENIZER
     one.max_length = None
     with pytest.raises(InputError, match="length limit of the model are unknown"):
