@@ -13,7 +13,7 @@ from jaxrag.methods import dtr
 from jaxrag.methods.r3 import r3
 from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.runs import run as run_module
+from jaxrag.runs import shares
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute, load_questions, open_index
@@ -66,9 +66,9 @@ def test_a_run_is_planned_executed_and_resumed(
     monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
     tracked: list[Any] = []
     monkeypatch.setattr(
-        run_module,
+        shares,
         "tracking",
-        lambda directory: contextlib.nullcontext(lambda *one: tracked.append(one)),
+        lambda directory, **_: contextlib.nullcontext(lambda *one: tracked.append(one)),
     )
     result = execute(run, tmp_path / "again")
     assert result["errors"] == 0
