@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models import parameters
 from jaxrag.models.parameters import shapes, template, to_devices
 from jaxrag.types import InputError
 
@@ -30,15 +29,15 @@ def test_a_template_is_traced_once_for_equal_networks() -> None:
 
 def test_a_full_device_names_the_parameter_and_ways_out(monkeypatch) -> None:
     """The third of three arrays of 1,000 numbers does not fit: 8 kB of the model are placed."""
-    real, calls = parameters.put, []
+    real, calls = jax.device_put, []
 
-    def put(array, sharding):
+    def put(array, sharding=None):
         calls.append(array)
         if len(calls) == 3:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
         return real(array, sharding)
 
-    monkeypatch.setattr(parameters, "put", put)
+    monkeypatch.setattr(jax, "device_put", put)
     arrays = {name: np.zeros(1000, np.float32) for name in ("a.weight", "b.weight", "c.weight")}
     told = r"full at c\.weight, after 8 kB of .*tensor_parallel.*quantization int8.*memory_gb"
     with pytest.raises(InputError, match=told):
@@ -46,9 +45,9 @@ def test_a_full_device_names_the_parameter_and_ways_out(monkeypatch) -> None:
 
 
 def test_another_error_of_the_device_is_raised_as_it_is(monkeypatch) -> None:
-    def put(array, sharding):
+    def put(array, sharding=None):
         raise jax.errors.JaxRuntimeError("INTERNAL: the device is lost")
 
-    monkeypatch.setattr(parameters, "put", put)
+    monkeypatch.setattr(jax, "device_put", put)
     with pytest.raises(jax.errors.JaxRuntimeError, match="the device is lost"):
         to_devices({"a.weight": np.zeros(2, np.float32)}, jnp.float32, None)

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, own: str) -> None:
         check_replacements({"dtr": str(tmp_path / "missing.toml")}, ["dtr"])
     alone = tmp_path / "alone.toml"
     alone.write_text(DIRECT)
-    with pytest.raises(InputError, match=r"lacks \[context\], .*\[judge\] .*extends = \"dtr\""):
+    with pytest.raises(InputError, match=r"lacks \[context\], .*\[judge\].*extends = \"dtr\""):
         check_replacements({"dtr": str(alone)}, ["dtr"])
     words = '[relevance]\nuser = "{question} {passage}"\n'
     with pytest.raises(InputError, match=r"\[relevance\] has the words \[\]: give as many as"):
