@@ -560,10 +560,10 @@ class Server:
         )
 
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The model's entry in the answer of "/models"."""
+        """The model's entry in the answer of "/models"; none in a list that names no model."""
         data = listed.get("data")
         rows = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
-        if self.model not in entries:
+        if entries and self.model not in entries:
             raise InputError(f"The server has no model {self.model!r}; it has: {sorted(entries)}")
-        return entries[self.model]
+        return entries.get(self.model, {})
