@@ -560,10 +560,12 @@ class Server:
         )
 
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The model's entry in the answer of "/models"; none in a list that names no model."""
+        """The model's entry in the answer of "/models"; none if the list is empty."""
         data = listed.get("data")
+        if data == []:  # such a server loads what is asked for
+            return {}
         rows = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
-        if entries and self.model not in entries:
+        if self.model not in entries:
             raise InputError(f"The server has no model {self.model!r}; it has: {sorted(entries)}")
-        return entries.get(self.model, {})
+        return entries[self.model]
