@@ -560,8 +560,10 @@ class Server:
         )
 
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The model's entry in the answer of "/models"."""
+        """The model's entry in the answer of "/models"; none if the list is empty."""
         data = listed.get("data")
+        if data == []:  # such a server loads what is asked for
+            return {}
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
         if self.model not in entries:

@@ -202,7 +202,8 @@ def _answers(answers: Sequence[str]) -> CheckResult:
     right = sum(contains(answer, (gold,)) > 0 for answer, (_, gold) in pairs)
     said = f"{right} of {len(answers)} easy questions are answered"
     if not any(answers):
-        return CheckResult("WARN", "answers", "all are empty: see the raw texts")
+        text = "all are empty: see the raw texts; a wrong template, or reasoning that does not end"
+        return CheckResult("WARN", "answers", f"{text} (model.template_options)")
     if right < len(answers) / 2:
         text = f"{said}: a wrong template, a base model, or a small one (the first says "
         return CheckResult("WARN", "answers", f"{text}{answers[0][:40]!r})")

@@ -275,6 +275,14 @@ def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> 
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("listed", [{}, {"data": None}, {"data": {}}, {"error": "no"}])
+def test_only_an_empty_list_of_models_is_no_answer_about_them(listed: dict[str, Any]) -> None:
+    find = Server("tiny")._find  # pyright: ignore[reportPrivateUsage]
+    assert find({"data": []}) == {}
+    with pytest.raises(InputError, match="no model 'tiny'"):
+        find(listed)
+
+
 def test_settings_reach_the_engine(tokenizer: str) -> None:
     with serving() as server:
         model = Server(

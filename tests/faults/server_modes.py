@@ -710,6 +710,7 @@ MODES: dict[str, Mode] = {
     "no such model at once": DTR(
         models=("other",), right=(Refused("no model 'tiny'", stops=True, first=True),)
     ),
+    "a list without models": DTR(models=()),
     "no such model": DTR(
         always((404, {"error": {"message": "The model `tiny` does not exist."}})),
         (Refused("does not exist|no model"),),

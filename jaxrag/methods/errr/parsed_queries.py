@@ -21,7 +21,7 @@ _LABELLED = re.compile(rf"\W*+(?:{_LABEL})\s*", re.I)
 _ITEM = r"(?:[-•*–]\s++|\(?\d{1,2}[.):]\s*+)"
 _LINE = r"(?:\A|[^\S\n]*+\n)\s*+"  # from the first of the blanks before a line's text
 _BOLD = re.compile(rf"(?<!\s)(\A\s*+|{_LINE}{_ITEM})\*\*(?=\s*[\w\"“'])(.+?)\*\*")
-_MARK = re.compile(r"\s*+(?:[-•*–]\s+|[\[(]?\d{1,2}(?:[.)\]:]+(?=\D|$)|\s*+[–-]\s))\s*")
+_MARK = re.compile(r"\s*+(?:[-•*–]\s+|[\[(]?\d{1,2}(?:[.)\]:]+(?=\D|$)|\s*+[–-](?:\s|$)))\s*")
 _NEXT_ITEM = re.compile(r"(?<=[?.!\"”])\s+(?=\(?\d{1,2}[.)]\s)")  # "who is a? 2. who is b?"
 _WORD = re.compile(r"\w")
 _AROUND, _QUOTES = " *`,", '"“”'
