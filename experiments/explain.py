@@ -25,7 +25,8 @@ from jaxrag.evaluation.report import explanations
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.runs.run import Run, open_index
+from jaxrag.runs.parts import open_index
+from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 

@@ -31,7 +31,8 @@ from experiments.configuration import parse, script
 from experiments.run import define_distributed, join
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.runs.loading import build_index
-from jaxrag.runs.run import Run, open_index
+from jaxrag.runs.parts import open_index
+from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from jaxrag.core.file_states import one_start
 from jaxrag.core.printable import html_text, printable
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, store_path
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
-from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
+from jaxrag.runs.needs import check_needs
+from jaxrag.runs.parts import load_tools, open_index
+from jaxrag.runs.run import Run
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question

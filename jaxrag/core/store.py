@@ -318,3 +318,10 @@ class Store:
             f"may recover it (`sqlite3 {self.path} .recover | sqlite3 NEW.sqlite`); otherwise move "
             "it away. Then run again."
         )
+
+
+def store_path(store: str, cache: str) -> Path | None:
+    """The file of a store, of the settings of a run or job; None keeps it in memory."""
+    if store == "memory":
+        return None
+    return Path(store) if store else Path(cache) / "store.sqlite"

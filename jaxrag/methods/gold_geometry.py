@@ -26,7 +26,7 @@ from jaxrag.core.progress import progress
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.functional import ais
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.runs.run import open_index
+from jaxrag.runs.parts import open_index
 from jaxrag.runs.table_job import TableJob
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.reader import NO_ANSWER, Reader, Reply

@@ -28,7 +28,8 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.calls import Calls, bounds
 from jaxrag.runs.job import Job
-from jaxrag.runs.run import Repeated, Run, check_needs
+from jaxrag.runs.needs import check_needs
+from jaxrag.runs.run import Repeated, Run
 from jaxrag.types import Passage, Question
 
 TOKENS_A_WORD = 1.3

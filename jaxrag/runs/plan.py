@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
 from jaxrag.core.progress import size_text
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
@@ -31,7 +31,10 @@ from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import Calls, bounds
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import load_data
-from jaxrag.runs.run import Run, check_needs, load_questions, settings_record, store_path
+from jaxrag.runs.needs import check_needs
+from jaxrag.runs.parts import load_questions
+from jaxrag.runs.run import Run
+from jaxrag.runs.run_record import settings_record
 from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 

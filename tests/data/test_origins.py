@@ -13,7 +13,9 @@ from jaxrag.data.origins import origins, unbuilt
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.baselines import few_shot
 from jaxrag.retrieval.corpus.passages import write_passages
-from jaxrag.runs.run import Run, load_questions, settings_record
+from jaxrag.runs.parts import load_questions
+from jaxrag.runs.run import Run
+from jaxrag.runs.run_record import settings_record
 from jaxrag.types import Passage, Question
 
 

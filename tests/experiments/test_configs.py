@@ -14,7 +14,8 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.runs.job import Job
-from jaxrag.runs.run import Run, check_needs
+from jaxrag.runs.needs import check_needs
+from jaxrag.runs.run import Run
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
 

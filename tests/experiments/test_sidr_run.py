@@ -15,8 +15,9 @@ from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import shares
 from jaxrag.runs.config_file import load
+from jaxrag.runs.parts import load_questions, open_index
 from jaxrag.runs.plan import plan
-from jaxrag.runs.run import Run, execute, load_questions, open_index
+from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader

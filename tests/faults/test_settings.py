@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiments import __main__
-from jaxrag.runs import run
+from jaxrag.runs import parts
 from tests.faults.damage import call, shows_key
 
 ROOT = Path(__file__).parent.parent.parent
@@ -179,7 +179,7 @@ def test_prompts_are_checked_before_data_and_models_are_loaded(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(run, "load_data", lambda *_: pytest.fail("the data are loaded"))
+    monkeypatch.setattr(parts, "load_data", lambda *_: pytest.fail("the data are loaded"))
     file = tmp_path / "prompts.toml"
     prepared = {"a directory": file.mkdir, "no TOML": lambda: file.write_text("{")}
     prepared.get(fault, lambda: None)()

@@ -13,7 +13,8 @@ from jaxrag.reproduction.printed.matches import matches
 from jaxrag.reproduction.printed.models import TRAINED
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_table
-from jaxrag.runs.run import Run, settings_record
+from jaxrag.runs.run import Run
+from jaxrag.runs.run_record import settings_record
 
 LEFT_OUT = {
     *("pairs/table8", "pairs/figure10", "r3/table2", "errr/table4", "ars/table3", "ars/figure4"),

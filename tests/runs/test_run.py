@@ -17,8 +17,9 @@ from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.settings import QueryLikelihood
-from jaxrag.runs import run as runs
-from jaxrag.runs.run import Run, load_questions, load_tools
+from jaxrag.runs import parts
+from jaxrag.runs.parts import load_questions, load_tools
+from jaxrag.runs.run import Run, execute
 from jaxrag.runs.tally import Tally
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
@@ -131,17 +132,17 @@ class NotedReranker:
         return ScriptedModel()
 
 
-def _loaded(parts: NotedParts, monkeypatch: Any, tmp_path: Path, reranker: Any = None) -> list[str]:
+def _loaded(noted: NotedParts, monkeypatch: Any, tmp_path: Path, reranker: Any = None) -> list[str]:
     def opened(run: Run, cache: Path) -> Any:
-        parts.order.append("index")
+        noted.order.append("index")
         return ScriptedModel()
 
-    monkeypatch.setattr(runs, "open_index", opened)
-    monkeypatch.setattr(runs, "RetrieverTool", lambda retriever: retriever)
-    given: Any = parts
-    chosen = reranker or NotedReranker(parts.order)
+    monkeypatch.setattr(parts, "open_index", opened)
+    monkeypatch.setattr(parts, "RetrieverTool", lambda retriever: retriever)
+    given: Any = noted
+    chosen = reranker or NotedReranker(noted.order)
     load_tools(Run(given, given, given, given, chosen), tmp_path)
-    return parts.order
+    return noted.order
 
 
 def test_the_language_model_is_loaded_last(monkeypatch: Any, tmp_path: Path) -> None:
@@ -160,10 +161,10 @@ def test_a_server_that_is_not_there_is_found_before_an_index_is_built(
 def test_a_missing_checkpoint_is_found_before_an_index_is_built(
     monkeypatch: Any, tmp_path: Path
 ) -> None:
-    parts = NotedParts(checkpoint=str(tmp_path / "nowhere"))
+    noted = NotedParts(checkpoint=str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"No checkpoint at .*nowhere"):
-        _loaded(parts, monkeypatch, tmp_path)
-    assert parts.order == []
+        _loaded(noted, monkeypatch, tmp_path)
+    assert noted.order == []
 
 
 def test_a_reranker_that_is_the_language_model_has_it_loaded_once(
@@ -176,9 +177,9 @@ def test_a_reranker_that_is_the_language_model_has_it_loaded_once(
 def test_a_model_without_the_log_probabilities_that_a_method_needs_is_refused(
     monkeypatch: Any, tmp_path: Path
 ) -> None:
-    parts = NotedParts(logprobs=True, model_gives=False)
+    noted = NotedParts(logprobs=True, model_gives=False)
     with pytest.raises(InputError, match="decides by the log-probabilities"):
-        _loaded(parts, monkeypatch, tmp_path)
+        _loaded(noted, monkeypatch, tmp_path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,11 +198,11 @@ def test_what_is_missing_is_found_before_the_data_are_loaded(tmp_path: Path) -> 
     nowhere = Folder(str(tmp_path / "nowhere"))
     method = dataclasses.replace(STANDARD_RAG, reader=Reader(prompts="small"))
     with pytest.raises(InputError, match="the package is missing"):
-        runs.execute(Run(method, nowhere, Local(), Lacking()), tmp_path / "run")  # type: ignore[arg-type]
+        execute(Run(method, nowhere, Local(), Lacking()), tmp_path / "run")  # type: ignore[arg-type]
     many = Local(data_parallel=1_000)
     with pytest.raises(InputError, match=r"is 1000 devices"):
-        runs.execute(Run(NO_RETRIEVAL, nowhere, many), tmp_path / "run")
+        execute(Run(NO_RETRIEVAL, nowhere, many), tmp_path / "run")
     dead = Server(model="m", urls="http://127.0.0.1:9/v1")
     with pytest.raises(EngineDown, match=r"127\.0\.0\.1:9"):
-        runs.execute(Run(NO_RETRIEVAL, nowhere, dead), tmp_path / "run")
+        execute(Run(NO_RETRIEVAL, nowhere, dead), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -29,7 +29,7 @@ from jaxrag.methods.ars.ranker.scorer import SOURCE
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.runs.loading import load_data, load_model
-from jaxrag.runs.run import open_index
+from jaxrag.runs.parts import open_index
 from jaxrag.runs.table_job import TableJob
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode, Pool

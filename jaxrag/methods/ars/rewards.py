@@ -32,7 +32,7 @@ from jaxrag.methods.ars.strategies import Ranked, RewriteOrder
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import load_model
-from jaxrag.runs.run import open_index
+from jaxrag.runs.parts import open_index
 from jaxrag.runs.table_job import TableJob
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode

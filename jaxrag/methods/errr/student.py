@@ -29,7 +29,7 @@ from jaxtyping import Float
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import digest_file
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, store_path
 from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.engine import Local
@@ -41,7 +41,7 @@ from jaxrag.models.processes import shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
-from jaxrag.runs.run import Run, load, store_path
+from jaxrag.runs.run import Run, load
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.training.loop import Evaluation

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.progress import progress
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import (
     Leakage,
@@ -48,7 +48,7 @@ from jaxrag.runs.loading import (
     load_model,
     open_index_over,
 )
-from jaxrag.runs.run import Repeated, Run, store_path
+from jaxrag.runs.run import Repeated, Run
 from jaxrag.runs.shares import share_directory
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import answer_question

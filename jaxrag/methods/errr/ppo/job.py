@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.checks import check_choices
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, evaluated_sets, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
@@ -28,7 +28,8 @@ from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.models.processes import is_first
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import check_model, describe_job, load_data, load_model
-from jaxrag.runs.run import Repeated, Run, open_index, store_path
+from jaxrag.runs.parts import open_index
+from jaxrag.runs.run import Repeated, Run
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo

@@ -1,0 +1,120 @@
+"""Loads the parts of a run: its questions, and the models, index and helpers that answer them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrag.core.file_states import one_start
+from jaxrag.data.dataset import Dataset
+from jaxrag.data.leakage import check_evaluation
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.runs.loading import check_model, load_data, load_model, open_index_over
+from jaxrag.runs.needs import inspection_of, language_model_of, prompt_limit
+from jaxrag.runs.settings import RunSettings
+from jaxrag.steps.tools import (
+    NO_INDEX,
+    NO_INSPECTION,
+    NO_RERANKER,
+    HelperTool,
+    LanguageModelTool,
+    LoadedRun,
+    RerankerTool,
+    RetrieverTool,
+    Tools,
+)
+from jaxrag.types import InputError, Question
+
+
+def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
+    """The data set, built on first use, and the questions of the run.
+
+    Raises:
+      InputError: the data cannot be loaded, there is no question, none has a gold answer, or a
+        checkpoint was trained on some of them.
+    """
+    dataset = load_data(run.data, cache)
+    questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
+    if not questions:
+        raise InputError(f"{dataset.name} has no questions under these settings.")
+    if not any(question.answers for question in questions):
+        raise InputError(
+            f"No question of {dataset.name} has a gold answer, so answers to them cannot be "
+            "evaluated. Compare retrievers by the passages that are known to be relevant: "
+            "--config configs/retrieval.py:compare@DATA, with --config.data=NAME for a published "
+            "set."
+        )
+    check_evaluation(questions, _checkpoints(run), name=dataset.label, leakage=run.leakage)
+    return dataset, questions
+
+
+def _checkpoints(run: RunSettings) -> list[tuple[str, str]]:
+    """Checkpoints of the retriever and of the method's helpers, with their settings."""
+    needs, found = run.needs, []
+    if needs.search and run.index is not None:
+        found += [("config.index", spec) for spec in run.index.checkpoints]
+    for field, helper in needs.helpers.items():
+        found.append((f"config.method.{field}.checkpoint", helper.checkpoint or ""))
+    return found
+
+
+def open_index(run: RunSettings, cache: Path) -> Retriever | TextRetriever:
+    """The index of the run's corpus, built if necessary.
+
+    Raises:
+      InputError: the run has no index, or an existing index does not match its settings.
+    """
+    if run.index is None:
+        raise InputError(f"{run.name} has no index: set config.index.")
+    return open_index_over(run.index, run.data, cache)
+
+
+@one_start()
+def load_tools(
+    run: RunSettings, cache: Path, *, given: Mapping[str, HelperTool] | None = None
+) -> tuple[Tools, dict[str, Any]]:
+    """The models, index and helpers of a run, as its method uses them; without its questions.
+
+    Args:
+      run: the run.
+      cache: directory of data sets and indexes.
+      given: as in `load`.
+
+    Returns:
+      The tools, and the identities of language model, retriever and reranker.
+
+    Raises:
+      InputError: something cannot be loaded, or does not meet the method's needs.
+    """
+    needs, given = run.needs, given or {}
+    language_model = functools.partial(language_model_of, run, cache)
+    check_model(run.model, cache)
+    if run.model.checkpoint is None:  # a server: what it lacks is known before an index is built
+        language_model()
+    retriever = open_index(run, cache) if needs.search else None
+    reranker = run.reranker.load(language_model, cache) if needs.reranker and run.reranker else None
+    loaded = LoadedRun(
+        run.method, language_model, retriever, lambda other: load_model(other, cache), cache
+    )
+    helpers = {
+        helper: given[field] if field in given else helper.load(loaded)
+        for field, helper in needs.helpers.items()
+    }
+    model = language_model()  # last: its batches are sized by the memory that is still free
+    limit = prompt_limit(run, model) if needs.prompt_length else {}
+    inspection = inspection_of(run, model) if needs.inspection else NO_INSPECTION
+    tools = Tools(
+        llm=LanguageModelTool(model),
+        retriever=RetrieverTool(retriever) if retriever else NO_INDEX,
+        reranker=RerankerTool(reranker) if reranker else NO_RERANKER,
+        inspection=inspection,
+        helpers=helpers,
+    )
+    identities = {"language_model": json.loads(model.identity) | limit}
+    for name, part in (("retriever", retriever), ("reranker", reranker)):
+        if part is not None:
+            identities[name] = json.loads(part.identity)
+    return tools, identities

@@ -1,0 +1,72 @@
+"""The settings of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrag.core.checks import check_choices
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.leakage import Leakage
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
+from jaxrag.steps.episode import Method
+from jaxrag.steps.tools import Needs, needs_of
+from jaxrag.text.answers import Normalization
+from jaxrag.types import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """All settings of a run, `jaxrag.runs.run.Run`.
+
+    Attributes:
+      method: a method's Config, with the settings of its helpers.
+      data: questions and corpus.
+      model: the language model that reads, and writes pseudo-contexts.
+      index: the retriever; opened only if the method searches.
+      reranker: loaded only if the method reranks.
+      label: name in tables; "" is the method's name.
+      limit: number of questions, from the first; 0 is all.
+      live: maximum number of questions in progress.
+      cache: directory of data sets, indexes and the store, kept between runs.
+      store: file of the results of models and searches; "" is the cache's, "memory" keeps none
+        after the run (then its seconds are those of computing everything).
+      leakage: "keep" answers questions that the retriever or a helper of the method was trained on
+        (see `jaxrag.data.leakage`), and is recorded; otherwise they are refused.
+      check_model: whether a model is asked three easy questions before the first run with it (see
+        `jaxrag.runs.model_check`); one that fails stops the run.
+      normalization: how answers are compared with gold ones; "unicode", which is recorded, ignores
+        differences of Unicode form, accents and all punctuation before SQuAD's normalisation.
+    """
+
+    method: Method
+    data: DataSettings
+    model: ModelSettings
+    index: IndexSettings | None = None
+    reranker: RerankerSettings | None = None
+    label: str = ""
+    limit: int = 0
+    live: int = 4096
+    cache: str = "runs/cache"
+    store: str = ""
+    leakage: Leakage = "refuse"
+    normalization: Normalization = "squad"
+    check_model: bool = True
+
+    def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage, normalization=Normalization)
+        if self.limit < 0 or self.live < 1:
+            raise InputError(
+                f"limit is {self.limit} and live {self.live}: limit must be 0 (all) or more, "
+                "live at least 1."
+            )
+
+    @property
+    def name(self) -> str:
+        """The label, or the method's name."""
+        return self.label or self.method.name
+
+    @property
+    def needs(self) -> Needs:
+        """What the method needs of the run."""
+        return needs_of(self.method)
