@@ -23,15 +23,6 @@ class Always:
 
 
 @dataclasses.dataclass(frozen=True)
-class Never:
-    """Answers every question directly."""
-
-    async def __call__(self, episode: Episode) -> bool:
-        """Decides not to retrieve."""
-        return episode.decided("never", False)
-
-
-@dataclasses.dataclass(frozen=True)
 class JudgeGate:
     """DTR's LLM Judge baseline: a language model decides whether retrieval is needed.
 

@@ -13,7 +13,7 @@ from jaxrag.functional import uncertainty
 from jaxrag.functional.on_host import on_host
 from jaxrag.steps.tools import Needs
 from jaxrag.trace import ReplyRecord, Truncated
-from jaxrag.types import Generation
+from jaxrag.types import Generation, InputError
 
 By = Literal["text", "logprob", "calibrated"]
 """How a closed question is answered: by the generated text; by the most probable option; by the
@@ -61,6 +61,14 @@ class Reader:
         names = ("answer_tokens", "passage_tokens", "closed_tokens")
         check_limits(**{name: getattr(self, name) for name in names})
         check_choices(self, by=By)
+
+    def check_stated(self, method: str) -> None:
+        """Raises InputError unless ``by`` is "text": the method reads the answer that it writes."""
+        if self.by != "text":
+            raise InputError(
+                f"reader.by is {self.by!r}: {method} reads the answer to a closed question from its "
+                "text. Set reader.by=text."
+            )
 
     @property
     def needs(self) -> Needs:

@@ -34,7 +34,7 @@ from jaxrag.runs.plan import Plan, plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.episode import Episode
-from jaxrag.steps.gates import Always, JudgeGate, Never
+from jaxrag.steps.gates import Always, JudgeGate
 from jaxrag.steps.passage_selectors import Rerank, Top
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.types import InputError, Question
@@ -204,7 +204,6 @@ CASES = {
         dtr.Config(UncertaintyGate(0.0)),
         {"llm_calls": (3, 3), "searches": (2, 2)},
     ),
-    "dtr, never": (dtr.Config(Never()), {"llm_calls": (1, 1)}),
     "pairs": (pairs.Config(), {"llm_calls": (3, 4), "searches": (0, 2)}),
     "pairs, reranked": (
         pairs.Config(AgreementGate(), DualPath(n=5), Rerank(with_pseudo=True)),

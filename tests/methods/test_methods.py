@@ -2,12 +2,16 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr, pairs
+from jaxrag.methods.baselines import chain_of_thought
 from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.inspecting import dragin, seakr
+from jaxrag.methods.iterative import flare
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import (
     COT,
@@ -20,7 +24,7 @@ from jaxrag.methods.retrieve_and_read import (
     STANDARD_RAG,
 )
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
-from jaxrag.steps.gates import Always, JudgeGate, Never
+from jaxrag.steps.gates import Always, JudgeGate
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
@@ -273,9 +277,7 @@ def test_rerank_and_dpr_ais_rerank():
     assert kept(both) == ["f", "a"] and both.cost["rerank_pairs"] == 12
 
 
-@pytest.mark.parametrize(
-    "gate", [Always(), Never(), UncertaintyGate(), AgreementGate(), JudgeGate()]
-)
+@pytest.mark.parametrize("gate", [Always(), UncertaintyGate(), AgreementGate(), JudgeGate()])
 @pytest.mark.parametrize("candidates", [OnePath(), OnePath(by="expanded"), DualPath(), FixedMix()])
 @pytest.mark.parametrize("select", [Top(), AIS(), Rerank(), Rerank(with_pseudo=True)])
 def test_any_gate_composes_with_any_strategy_and_selector(gate, candidates, select):
@@ -326,3 +328,11 @@ def test_missing_tools_are_named():
 def test_invalid_settings_are_named(make, named):
     with pytest.raises(InputError, match=named):
         make()
+
+
+@pytest.mark.parametrize(
+    "method", [chain_of_thought, flare, dragin, seakr], ids=lambda m: m.__name__
+)
+def test_answers_that_a_method_writes_are_not_chosen_by_probability(method: Any) -> None:
+    with pytest.raises(InputError, match=r"reader\.by is 'logprob'.*Set reader\.by=text"):
+        method.Config(reader=Reader(by="logprob"))

@@ -142,7 +142,7 @@ class Chosen:
 
     @property
     def needs(self) -> Needs:
-        """An index with an encoder of questions, unless the bandit has its own."""
+        """An index; its encoder embeds the question unless the bandit names one of its own."""
         return Needs(search=True, vectors=self.bandit.context is None)
 
     async def __call__(self, episode: Episode, n: int) -> int:

@@ -35,6 +35,7 @@ class Config:
     reasoning_tokens: int = 256
 
     def __post_init__(self) -> None:
+        self.reader.check_stated(self.name)
         check_limits(reasoning_tokens=self.reasoning_tokens)
 
     async def answer(self, episode: Episode) -> Reply:

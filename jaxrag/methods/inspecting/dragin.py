@@ -79,6 +79,7 @@ class Config:
     max_retrievals: int = 5
 
     def __post_init__(self) -> None:
+        self.reader.check_stated(self.name)
         check_limits(
             query_words=self.query_words, tokens=self.tokens, max_retrievals=self.max_retrievals
         )

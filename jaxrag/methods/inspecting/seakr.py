@@ -84,6 +84,7 @@ class Config:
     tokens: int = 100
 
     def __post_init__(self) -> None:
+        self.reader.check_stated(self.name)
         names = ("samples", "k", "max_steps", "max_passages", "tokens")
         check_limits(**{name: getattr(self, name) for name in names})
         check_choices(self, state=StatePart)

@@ -65,7 +65,7 @@ class MakeComplexityPairs(TableJob):
 
 
 def pair_line(record: Mapping[str, Any], method: adaptive_labels.Config) -> dict[str, Any] | None:
-    """The line of a question's record; None where the question is left out."""
+    """A line of pairs.jsonl: question as input, strategy as target; None if none is labelled."""
     template = classifier_template(method.reader.prompts)
     label = record["trace"]["label"]
     if label["strategy"] is None:

@@ -87,6 +87,7 @@ class Config:
     max_sentences: int = 8
 
     def __post_init__(self) -> None:
+        self.reader.check_stated(self.name)
         check_limits(sentence_tokens=self.sentence_tokens, max_sentences=self.max_sentences)
 
     async def answer(self, episode: Episode) -> Reply:

@@ -125,7 +125,7 @@ class Template:
 
 @dataclasses.dataclass(frozen=True)
 class PromptSet:
-    """All roles of one file, and the layout of passages."""
+    """Prompts of a method's calls, by role such as "answer", from one file; layout of passages."""
 
     path: str
     roles: Mapping[str, Template]
