@@ -66,7 +66,7 @@ class Reader:
         """Raises InputError unless ``by`` is "text": the method reads the answer that it writes."""
         if self.by != "text":
             raise InputError(
-                f"reader.by is {self.by!r}: {method} reads the answer to a closed question from its "
+                f"reader.by is {self.by!r}: {method} reads the answer to a question from its "
                 "text. Set reader.by=text."
             )
 
