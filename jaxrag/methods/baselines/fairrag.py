@@ -89,7 +89,7 @@ class Config:
         return Scored({"score": pool.scores}, order.tolist(), {"logprob": float(logprob)})
 
 
-@functools.partial(on_host, static=("k", "alpha", "temperature"))
+@functools.partial(on_host, static=("seed", "k", "alpha", "temperature"))
 def _drawn(
     scores: Float[Array, " n"],
     *,
