@@ -173,7 +173,9 @@ def _labels(variant: Variant) -> MakeLabels:
     judge = RelevanceJudge() if variant.paper else SMALL_JUDGE
     if variant.method == "make_gold_labels":
         judge = None
-    method = ars_labels.Config(judge=judge, **_PAPER if variant.paper else _SMALL)
+    settings = _PAPER if variant.paper else _SMALL
+    reader = dataclasses.replace(settings["reader"], by="text")  # which writes rewrites alone
+    method = ars_labels.Config(judge=judge, **settings | {"reader": reader})
     return MakeLabels(ARS.run(method, variant, part="train"))
 
 
