@@ -2,8 +2,8 @@
 
 A step is one compiled program over a mesh of devices. The rows of each microbatch are cut over all
 devices; parameters and the optimiser's state are on every device, or cut over the mesh axis "fsdp"
-(ZeRO; Rajbhandari et al., 2020). A scan passes the microbatches through the network one after the
-other, so that memory is that of one.
+(ZeRO; Rajbhandari et al., 2020), whose devices gather the parameters for each step. A scan passes
+the microbatches through the network one after the other, so that memory is that of one.
 
 Equal settings on equal devices give equal bytes. On other numbers of devices, sums are rounded in
 another order: loss and gradients differ by less than 1e-5 of their size
@@ -264,7 +264,9 @@ def make_step(
         state: TrainState, parts: Tree, number: Int[Array, ""]
     ) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(jax.random.key(seed, impl=mask_generator(mesh)), number)
-        value, gradients = gradient(state.params, parts, key)
+        # without this, products would sum over a cut axis of parameters, and exchange their rows
+        whole = lax.with_sharding_constraint(state.params, NamedSharding(mesh, P()))
+        value, gradients = gradient(whole, parts, key)
         state = lax.with_sharding_constraint(
             descend(optimiser, state, gradients), shardings(state, mesh)
         )

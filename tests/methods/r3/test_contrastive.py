@@ -1,3 +1,4 @@
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tokenize
 from jaxrag.methods.r3.settings import SupervisedTraining, Update
-from jaxrag.models.bert.sidr import bag_of_tokens, keep_top
+from jaxrag.models.bert.checkpoint import initialise, read_bert_config
+from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
 from jaxrag.models.bert.towers import tower
-from jaxrag.training.step import make_mesh
+from jaxrag.training.step import make_mesh, microbatches
 from jaxrag.types import InputError
 from tests.methods.r3 import small_sidr
 from tests.methods.r3.small_sidr import BERT, FIRST, batch, flat
@@ -92,6 +94,26 @@ def test_a_step_follows_the_gradient_of_the_loss(
         moved[known], (-0.1 * g / (np.abs(g) + 1e-8))[known], rtol=1e-2, atol=1e-6
     )
     assert known.mean() > 0.3
+
+
+def test_devices_that_share_parameters_exchange_no_logits() -> None:
+    """A compiler left alone sums, on each device, parts of the logits of all devices' rows, since
+    the table of embeddings is cut along the axis that their product sums over."""
+    sizes = {"vocab_size": 2053, "hidden_size": 128, "intermediate_size": 256}
+    config = read_bert_config({**BERT, **sizes, "num_attention_heads": 2}, source="a test")
+    module: Any = SidrNetwork(config, first=FIRST)
+    one = jax.tree.map(
+        lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(lambda: initialise(module))
+    )
+    step = make_step(module, Update(), steps=10, microbatch=64, mesh=make_mesh(fsdp=8))
+    state = step.begin({"query": one, "passage": one})
+    program = step.program.lower(state, microbatches(batch(64, 2), 64, step.mesh), np.int32(0))
+    exchanged = re.findall(
+        r"= f32\[([\d,]+)\]\S* (?:all-gather|all-reduce|reduce-scatter|collective-permute)\(",
+        program.compile().as_text(),
+    )
+    most = max(math.prod(map(int, shape.split(","))) for shape in exchanged)
+    assert most == 2053 * 128  # the table's entries
 
 
 def test_a_warm_up_in_epochs_becomes_steps() -> None:
