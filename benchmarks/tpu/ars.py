@@ -67,7 +67,7 @@ def _ranker_batch(rows: int, array: Shaped) -> RankerBatch:
     )
 
 
-def ranking(on: Slice, *, layers: int = 12, fsdp: int = 1) -> Training:
+def ranking(on: Slice, *, layers: int = 12) -> Training:
     """The ranker's training: 64 pairs of rewrites a step; of few layers for a fast check."""
     settings, config, steps = RankerTraining(), bert(BASE | {"num_hidden_layers": layers}), 10_000
     settings = dataclasses.replace(settings, microbatch=settings.microbatch * on.chips)
@@ -92,7 +92,6 @@ def ranking(on: Slice, *, layers: int = 12, fsdp: int = 1) -> Training:
         0,
         bert_flops(config, 2, _WIDTH),
         settings.optimiser(steps),
-        fsdp,
     )
 
 
@@ -132,12 +131,11 @@ def neural_ucb(on: Slice, batch: int) -> Program:
 
 
 def programs() -> list[Program]:
-    """All of them, on one chip; a small training step also on eight that share parameters."""
-    one, eight = Slice("v5e:2x4"), Slice("v5e:2x4", 8, 1)
+    """All of them, on one chip."""
+    one = Slice("v5e:2x4")
     return [
         scoring(one),
         ranking(one).program(),
         ranking(one, layers=2).program(),
-        ranking(eight, layers=2, fsdp=8).program(),
         *(neural_ucb(one, batch) for batch in (BanditTraining().batch, 1)),
     ]
