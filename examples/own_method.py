@@ -4,8 +4,8 @@
     .venv/bin/python -m experiments.run --config examples/own_method.py --workdir runs/agent
 
 SmolLM2 is too small to use a search; a larger model is a setting:
-``--config.model=Local --config.model.checkpoint=DIRECTORY``, and ``--config.method.reader.by`` and
-all other settings likewise. Search-R1: Jin et al. (2025); its prompt is in our words.
+``--config.model=Local --config.model.checkpoint=DIRECTORY``, and ``--config.method.turns`` and all
+other settings likewise. Search-R1: Jin et al. (2025); its prompt is in our words.
 """
 
 import dataclasses
@@ -44,6 +44,9 @@ class SearchAgent:
     k: int = 1
     tokens: int = 64
     reader: Reader = Reader(prompts="small")
+
+    def __post_init__(self) -> None:
+        self.reader.check_stated(self.name)  # the agent's own words are the answer
 
     async def answer(self, episode: Episode) -> Reply:
         """Takes turns until one answers."""

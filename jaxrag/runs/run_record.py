@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrag.core.hashing import canonical
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.origins import origins
 from jaxrag.engines.scheduler import QuestionOutcome
@@ -55,7 +53,7 @@ def _described_method(method: Method) -> dict[str, Any]:
     found = describe(method)
     for field in needs_of(method).helpers:
         *parents, last = field.split(".")
-        del functools.reduce(dict.__getitem__, parents, found)[last]
+        functools.reduce(lambda part, name: part.get(name, {}), parents, found).pop(last, None)
     return found
 
 
@@ -85,8 +83,7 @@ def _line(
     }
     if ended.error is not None:
         return {**line, "error": f"{type(ended.error).__name__}: {ended.error}"}
-    # Branches may have written into the trace in any order; sorted keys make the bytes the same.
-    trace = json.loads(canonical(ended.value.trace))
+    trace = ended.value.trace
     if "ids" in trace.get("selected", {}):
         first = next((passages[name] for name in _selected(ended)), None)
         holds = metrics.holds_answer(question, first, run.normalization)

@@ -9,11 +9,13 @@ thousands of episodes.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from jaxrag.core.hashing import canonical
 from jaxrag.data import question_kinds
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import Request, gather
@@ -132,6 +134,7 @@ class Episode:
       question: the question.
       reader: prompts and decoding.
       trace: what was done so far.
+      concluded: the reply that counts so far.
 
     Raises:
       InputError: the question's gold answer is not among its choices.
@@ -142,6 +145,7 @@ class Episode:
         self.trace: Trace = {"task": kinds.task_of(question)}
         self._tools, self._path = tools, path
         self._direct: Reply | None = None
+        self.concluded: Reply | None = None
         self._pseudo: dict[str, str] = {}
         self._shown: Pool | None = None
 
@@ -184,9 +188,9 @@ class Episode:
           read: the passages that the method showed to the model.
           role: the prompt whose words stand for the options; "" is that of the question's kind.
         """
-        if not role:
-            role, _ = kinds.shown_by(self.question, self._layout, directly=False)
-        text = kinds.read(text, self.question, self.template(role))
+        if role or question_kinds.options(self.question):
+            role = role or kinds.shown_by(self.question, self._layout, directly=False)[0]
+            text = kinds.read(text, self.question, self.template(role))
         u = mean_nll(generation, self.reader)
         return self.conclude(Reply(text, raw, u, generation), read=read, junk=junk)
 
@@ -210,6 +214,7 @@ class Episode:
             read = self._shown
         if read is not None:
             self._note_selected(read)
+        self.concluded = reply
         return reply
 
     # Calls of models and index
@@ -376,8 +381,13 @@ class Episode:
         """
         record: SearchRecord = {"path": self._path or path, "query": text}
         # before the result is known, so that concurrent searches are in the order of their calls
-        self.trace.setdefault("searches", []).append(record)
-        ranking = await self._tools.retriever.search(text, k)
+        searches = self.trace.setdefault("searches", [])
+        searches.append(record)
+        try:
+            ranking = await self._tools.retriever.search(text, k)
+        except BaseException:  # a method may go on without it
+            searches[:] = [other for other in searches if other is not record]
+            raise
         pool = Pool(ranking.ids, ranking.scores)
         record["ids"], record["scores"] = self.ids(pool), list(pool.scores)
         return pool
@@ -443,13 +453,23 @@ class Episode:
         return part
 
     def apart(self, question: Question | None = None, *, path: str = "") -> Episode:
-        """Another episode of this question with a trace of its own."""
+        """Another episode of this question with a trace of its own; this one records none of it."""
         return Episode(question or self.question, self._tools, self.reader, path=path)
 
     def decided(self, name: str, retrieve: bool, **details: Any) -> bool:
-        """Records a gate's decision, ``trace["gate"]``, and returns it."""
-        self.trace["gate"] = cast(GateRecord, {"name": name, "retrieve": retrieve, **details})
-        return retrieve
+        """Records a gate's decision, ``trace["gate"]``, and returns it.
+
+        Raises:
+          InputError: the decision is not True or False, or another was recorded.
+        """
+        if not isinstance(retrieve, (bool, np.bool_)):
+            raise InputError(f"gate {name} decided {retrieve!r}: give True or False.")
+        if before := self.trace.get("gate"):
+            names = f"{before['name']} and {name}"
+            raise InputError(f"gates {names} decide about one question: a method has one gate.")
+        record = {"name": name, "retrieve": bool(retrieve), **details}
+        self.trace["gate"] = cast(GateRecord, record)
+        return bool(retrieve)
 
     def note(self, **facts: Any) -> None:
         """Adds facts of the method's own to the trace, in plain JSON.
@@ -518,10 +538,37 @@ class Episode:
 async def answer_question(method: Method, question: Question, tools: Tools) -> Answer:
     """Answers one question with a method.
 
-    What the method returns is the answer that counts, whether it was concluded or not.
+    What the method returns is the answer that counts and is recorded, whatever it concluded before.
+
+    Raises:
+      InputError: the method returns no `Reply`, or has recorded what is not plain JSON.
     """
     episode = Episode(question, tools, method.reader)
-    reply = await method.answer(episode)
-    if "answer" not in episode.trace and reply.generation is not NO_ANSWER.generation:
+    reply: Any = await method.answer(episode)
+    if not isinstance(reply, Reply):
+        raise InputError(
+            f"{method.name} returned {reply!r}: return what episode.answer or .finish gives."
+        )
+    if reply is not episode.concluded and reply is not NO_ANSWER:
         episode.conclude(reply)
-    return Answer(question.id, reply.text, cast(dict[str, Any], episode.trace))
+    return Answer(question.id, reply.text, plain(episode.trace))
+
+
+def plain(trace: Trace) -> dict[str, Any]:
+    """A trace as plain JSON, its keys sorted: branches may have written them in any order.
+
+    Raises:
+      InputError: naming the first value that JSON lacks.
+    """
+    try:
+        return json.loads(canonical(trace))
+    except (TypeError, ValueError) as error:
+        for name, value in trace.items():
+            try:
+                canonical(value)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"trace[{name!r}] is not plain JSON ({error}): record numbers as float or int, "
+                    "no NaN and no arrays."
+                ) from error
+        raise

@@ -14,6 +14,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader, Reply
+from jaxrag.types import InputError
 
 PseudoRole = Literal["pseudo_context", "rationale"]
 
@@ -41,13 +42,26 @@ class Config:
 
     def __post_init__(self) -> None:
         check_choices(self, pseudo=PseudoRole)
+        if self.gate is not None and self.candidates is None:
+            raise InputError("candidates is None, which never retrieves: set gate=None, too.")
 
     async def answer(self, episode: Episode) -> Reply:
         """Answers directly, or retrieves, selects and reads."""
-        if self.candidates is None or (self.gate and not await self.gate(episode)):
+        if self.candidates is None or not await self._retrieves(episode):
             return await episode.answer()
         query = episode.question.text
         pseudo = await episode.pseudo_for(self.candidates, self.select, role=self.pseudo)
         pool = await self.candidates(episode, query, pseudo)
         kept = await episode.select(self.select, pool, query, pseudo)
         return await episode.answer(kept)
+
+    async def _retrieves(self, episode: Episode) -> bool:
+        if self.gate is None:
+            return True
+        retrieve = await self.gate(episode)
+        if not isinstance(retrieve, bool):
+            kind = type(self.gate).__name__
+            raise InputError(
+                f"gate {kind} returned {retrieve!r}: return what episode.decided gives."
+            )
+        return retrieve

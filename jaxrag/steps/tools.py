@@ -165,6 +165,9 @@ def needs_of(config: object) -> Needs:
 
     Fields that hold settings of models are helpers under their dotted names, such as "gate.judge".
     A part that holds a language model needs log-probabilities of that model, not of the run's.
+
+    Raises:
+      InputError: a tuple holds a part with needs.
     """
     own: Needs = getattr(config, "needs", Needs())
     needs = Needs()
@@ -175,6 +178,13 @@ def needs_of(config: object) -> Needs:
         elif isinstance(value, ModelSettings):
             needs |= Needs(helpers={field.name: ModelHelper(value, own.scores)})
             own = dataclasses.replace(own, scores=False)
+        elif isinstance(value, tuple):
+            for part in value:
+                if isinstance(part, (Helper, ModelSettings)) or needs_of(part) != Needs():
+                    raise InputError(
+                        f"{field.name} is a tuple with {type(part).__name__}, which has needs: "
+                        "give each such part a field of its own."
+                    )
         else:
             inner = needs_of(value)
             helpers = {f"{field.name}.{name}": helper for name, helper in inner.helpers.items()}
@@ -515,7 +525,10 @@ class MissingTool:
         raise InputError(self._message)
 
 
-NO_INDEX: Any = MissingTool("This method searches, but the run has no index: set config.index.")
+NO_INDEX: Any = MissingTool(
+    "This method searches, but no index is opened for it: set config.index, and give a method of "
+    "your own needs = Needs(search=True)."
+)
 NO_RERANKER: Any = MissingTool(
     "This method reranks, but the run has no reranker: set config.reranker."
 )

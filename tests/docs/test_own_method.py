@@ -7,6 +7,10 @@ from typing import Any
 
 from examples.own_method import SearchAgent
 from jaxrag.evaluation import metrics
+from jaxrag.methods import dtr
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
 from tests.scripted import ScriptedIndex, ScriptedModel, run
 
@@ -14,17 +18,17 @@ README = Path(__file__).parents[2] / "README.md"
 INDEX = ({"a": 10, "b": 20, "c": 30, "d": 90}, {"capital": 90, "Rome": 30, "Where": 0})
 
 
-def readme_method() -> Any:
-    """The class in the README's block of Python."""
+def of_readme(name: str) -> Any:
+    """A class in a block of Python of the README."""
     (block,) = (text for text in re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.S)
-                if "class Twice" in text)  # fmt: skip
-    names: dict[str, Any] = {"__name__": __name__}
+                if f"class {name}" in text)  # fmt: skip
+    names: dict[str, Any] = {"__name__": __name__, "dataclasses": dataclasses}
     exec(block, names)
-    return names["Twice"]
+    return names[name]
 
 
 def test_the_method_of_the_readme_is_recorded_whole():
-    method = readme_method()(k=2)
+    method = of_readme("Twice")(k=2)
     model = ScriptedModel(["Rome", "Paris"])
     ended = run(method, model, ScriptedIndex(*INDEX))
     trace, record = ended.value.trace, {"trace": ended.value.trace, "gold_passages": ["c", "x"]}
@@ -35,6 +39,18 @@ def test_the_method_of_the_readme_is_recorded_whole():
     assert metrics.gate(record) == {"retriever_activation": 1.0, "trigger": 1.0}
     assert metrics.retrieval(record)["recall"] == 0.5
     assert needs_of(method).search and not needs_of(method).logprobs
+
+
+def test_the_gate_of_the_readme_decides():
+    for said, retrieved in (("Rome", True), ("in Rome", False)):
+        parts = {
+            "gate": of_readme("ShortAnswers")(),
+            "candidates": OnePath(n=2),
+            "select": Top(k=1),
+        }
+        method = dtr.Config(**parts, reader=Reader(prompts="small"), name="short_answers")
+        ended = run(method, ScriptedModel([said]), ScriptedIndex(*INDEX))
+        assert ended.value.trace["gate"]["retrieve"] == retrieved == ("searches" in ended.cost)
 
 
 def test_the_search_agent_reads_what_it_found():
