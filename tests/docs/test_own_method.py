@@ -43,12 +43,8 @@ def test_the_method_of_the_readme_is_recorded_whole():
 
 def test_the_gate_of_the_readme_decides():
     for said, retrieved in (("Rome", True), ("in Rome", False)):
-        parts = {
-            "gate": of_readme("ShortAnswers")(),
-            "candidates": OnePath(n=2),
-            "select": Top(k=1),
-        }
-        method = dtr.Config(**parts, reader=Reader(prompts="small"), name="short_answers")
+        gate, reader = of_readme("ShortAnswers")(), Reader(prompts="small")
+        method = dtr.Config(gate, OnePath(n=2), Top(k=1), reader, name="short_answers")
         ended = run(method, ScriptedModel([said]), ScriptedIndex(*INDEX))
         assert ended.value.trace["gate"]["retrieve"] == retrieved == ("searches" in ended.cost)
 
