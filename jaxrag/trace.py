@@ -26,8 +26,8 @@ class ReplyRecord(TypedDict, total=False):
     """A text of the language model.
 
     ``text`` is the answer parsed from ``raw``; ``u`` its mean negative log-likelihood in nats, None
-    where it is infinite (an empty answer, or one whose tokens the method does not give). Of an option
-    that is chosen by probability it is minus its log-probability ("calibrated": less that after the
+    where it is infinite (an empty answer, or one whose tokens the method does not give). Of an
+    option chosen by probability it is minus its log-probability ("calibrated": less that after the
     empty prompt, so it may be negative). ``tokens`` leave out the ``reasoning_tokens`` before the
     answer. ``junk`` marks a text that states no answer in the form that the prompt asks for.
     ``logprobs`` are those of the direct answer's tokens, ``option_logprobs`` those of the options

@@ -238,9 +238,7 @@ def test_batches_that_cannot_be_cut_are_refused(
 
 @pytest.mark.parametrize("fsdp", [0, -2, 3, 16])
 def test_devices_that_share_parameters_divide_all(fsdp: int) -> None:
-    with pytest.raises(
-        InputError, match=f"fsdp is {fsdp}: it must divide the number of devices, 8"
-    ):
+    with pytest.raises(InputError, match=f"fsdp is {fsdp}: it must divide the number of dev"):
         training.make_mesh(fsdp=fsdp)
 
 
