@@ -254,7 +254,8 @@ class Episode:
           passages: best first, or a text in their place; cut to fit if the reader says so.
           model: a language model of the method's own; None is the run's.
           limit: most new tokens; 0 is the reader's limit.
-          temperature, seed: of sampling; None is the reader's temperature.
+          temperature: of sampling; None is the reader's.
+          seed: of sampling.
           **fields: of the prompt, besides the question, or in its place.
 
         Raises:

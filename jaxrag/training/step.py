@@ -85,7 +85,8 @@ def training_mesh(
     """The mesh of a training: the most devices that divide a microbatch; the others stay idle.
 
     Args:
-      batch, microbatch: rows of a step, and of a pass through the network, on all devices together.
+      batch: rows of a step.
+      microbatch: rows of a pass through the network, on all devices together.
       fsdp: see `make_mesh`.
       devices: to choose from; by default all.
 
