@@ -78,7 +78,7 @@ $(TPU)/.done: pyproject.toml constraints.txt constraints-tpu.txt
 	touch $@
 
 tpu: $(TPU)/.done  ## compiles all programs for TPUs, without one, and compares recorded figures
-	$(TPU)/bin/python -m benchmarks.tpu $(TPU_OPTIONS)
+	ulimit -s unlimited; $(TPU)/bin/python -m benchmarks.tpu $(TPU_OPTIONS)
 
 tpu-fast: $(TPU)/.done  ## the part of `make tpu` that takes some minutes
 	$(TPU)/bin/python -m benchmarks.tpu --fast

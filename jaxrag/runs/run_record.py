@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxrag.core.hashing import canonical
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.origins import origins
 from jaxrag.engines.scheduler import QuestionOutcome
@@ -83,7 +85,8 @@ def _line(
     }
     if ended.error is not None:
         return {**line, "error": f"{type(ended.error).__name__}: {ended.error}"}
-    trace = ended.value.trace
+    # Branches may have written into the trace in any order; sorted keys make the bytes the same.
+    trace = json.loads(canonical(ended.value.trace))
     if "ids" in trace.get("selected", {}):
         first = next((passages[name] for name in _selected(ended)), None)
         holds = metrics.holds_answer(question, first, run.normalization)

@@ -556,13 +556,13 @@ async def answer_question(method: Method, question: Question, tools: Tools) -> A
 
 
 def plain(trace: Trace) -> dict[str, Any]:
-    """A trace as plain JSON, its keys sorted: branches may have written them in any order.
+    """A trace as plain JSON, in the order in which it was written.
 
     Raises:
       InputError: naming the first value that JSON lacks.
     """
     try:
-        return json.loads(canonical(trace))
+        return json.loads(json.dumps(trace, allow_nan=False))
     except (TypeError, ValueError) as error:
         for name, value in trace.items():
             try:
