@@ -13,7 +13,6 @@ FAST = (
     "Llama-3-8B: score 64 tokens | v5e 2x4, model 8",
     "Gemma-2-9B: decode 128 x 1, 1,024 slots | v5e 2x4, model 8",
     "SiDR: 1024 entries of 102 vectors | v5e, 1 chip",
-    "rewrite ranker of 2 layers, batch 64 pairs: step | v5e, 1 chip",
     "bag of tokens: table of 64 queries | v5e 2x4, data 8",
     "AIS: 3 of 32 x 768 | v5e, 1 chip",
 )
