@@ -29,7 +29,7 @@ def on_host(
     Args:
       equation: a pure function of arrays.
       static: names of arguments that are not arrays; it is compiled anew for each of their values.
-      compiled: whether by jit. As written, Python's floats are compared in float64.
+      compiled: whether to compile by jit. Without it, Python floats are compared in float64.
 
     Raises:
       InputError: in a call, if JAX_PLATFORMS leaves out the CPU.

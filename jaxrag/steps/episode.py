@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from jaxrag.core.hashing import canonical
 from jaxrag.data import question_kinds
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import Request, gather
@@ -134,7 +133,7 @@ class Episode:
       question: the question.
       reader: prompts and decoding.
       trace: what was done so far.
-      concluded: the reply that counts so far.
+      concluded: the reply that is recorded as the answer so far.
 
     Raises:
       InputError: the question's gold answer is not among its choices.
@@ -552,24 +551,17 @@ async def answer_question(method: Method, question: Question, tools: Tools) -> A
         )
     if reply is not episode.concluded and reply is not NO_ANSWER:
         episode.conclude(reply)
-    return Answer(question.id, reply.text, plain(episode.trace))
+    check_plain(episode.trace)
+    return Answer(question.id, reply.text, cast(dict[str, Any], episode.trace))
 
 
-def plain(trace: Trace) -> dict[str, Any]:
-    """A trace as plain JSON, in the order in which it was written.
-
-    Raises:
-      InputError: naming the first value that JSON lacks.
-    """
-    try:
-        return json.loads(json.dumps(trace, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        for name, value in trace.items():
-            try:
-                canonical(value)
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"trace[{name!r}] is not plain JSON ({error}): record numbers as float or int, "
-                    "no NaN and no arrays."
-                ) from error
-        raise
+def check_plain(trace: Trace) -> None:
+    """Raises InputError naming a value of a trace that JSON lacks, such as an array or NaN."""
+    for name, value in trace.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"trace[{name!r}] is not plain JSON ({error}): record numbers as float or int, "
+                "no NaN and no arrays."
+            ) from error

@@ -63,7 +63,7 @@ class Reader:
         check_choices(self, by=By)
 
     def check_stated(self, method: str) -> None:
-        """Raises InputError unless ``by`` is "text": the method reads the answer that it writes."""
+        """Raises InputError unless ``by`` is "text", for a method that parses what it generates."""
         if self.by != "text":
             raise InputError(
                 f"reader.by is {self.by!r}: {method} reads the answer to a question from its "
