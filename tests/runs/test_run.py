@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jaxrag.data.dataset import Dataset
 from jaxrag.data.folder import Folder
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
@@ -20,9 +21,11 @@ from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs import parts
 from jaxrag.runs.parts import load_questions, load_tools
 from jaxrag.runs.run import Run, execute
+from jaxrag.runs.run_record import settings_record
 from jaxrag.runs.tally import Tally
+from jaxrag.steps.gates import JudgeGate
 from jaxrag.steps.reader import Reader
-from jaxrag.steps.tools import Needs
+from jaxrag.steps.tools import ModelHelper, Needs
 from jaxrag.types import EngineDown, InputError
 from tests.scripted import ScriptedModel
 
@@ -206,3 +209,32 @@ def test_what_is_missing_is_found_before_the_data_are_loaded(tmp_path: Path) -> 
     with pytest.raises(EngineDown, match=r"127\.0\.0\.1:9"):
         execute(Run(NO_RETRIEVAL, nowhere, dead), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_helpers_are_recorded_apart_from_the_settings_of_a_method() -> None:
+    """A checkpoint may be moved, so a run's method is recorded without it."""
+
+    def recorded(method: Any) -> dict[str, Any]:
+        none: Any = ()
+        run = Run(method, Folder("nowhere"), Local())
+        return settings_record(run, Dataset("d", (), none, {}, ""), ())
+
+    method = JudgedHere(JudgeGate(Local(checkpoint="somewhere")))
+    found = recorded(method)
+    assert found["method"]["gate"] == {"is": "JudgeGate"} and [*found["helpers"]] == ["gate.judge"]
+    assert recorded(dataclasses.replace(method, gate=None))["helpers"] == {}
+    # one that needs names, but no field holds
+    found = recorded(NamesAHelper(None))
+    assert [*found["helpers"]] == ["judge"] and "judge" not in found["method"]
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedHere:
+    gate: JudgeGate | None
+    reader: Reader = Reader(prompts="small")
+
+    name = "judged"
+
+
+class NamesAHelper(JudgedHere):
+    needs = Needs(helpers={"judge": ModelHelper(Local())})
