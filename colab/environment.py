@@ -16,8 +16,9 @@ _KERNEL = ("pip", "setuptools", "jaxrag[notebooks]")  # needed to execute a note
 
 
 def extras_of(source: str) -> list[str]:
-    """The extras of jaxrag that the install cell in a notebook's source asks for."""
-    return _EXTRAS.findall(source)[0].split(",")
+    """The extras of jaxrag that the install cell in a notebook's source asks for, if any."""
+    found = _EXTRAS.search(source)
+    return found[1].split(",") if found else []
 
 
 def absent_modules(extras: Iterable[str]) -> list[str]:

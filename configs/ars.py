@@ -85,7 +85,7 @@ from configs import data, errr
 from configs.baselines import ARS_BASELINES, SELF_RAG, entries
 from configs.parts import ARS, CLOSED, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels

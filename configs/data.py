@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.data.sets import SETS
 

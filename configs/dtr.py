@@ -36,7 +36,7 @@ from typing import Any
 from configs import pairs
 from configs.baselines import SINGLE_SEARCH, entries, prompted
 from configs.parts import PAIRS, SMALL, K, job_of
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate

@@ -37,7 +37,7 @@ from configs.data import SOURCES, training_of
 from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import gold_geometry, pairs
 from jaxrag.methods.gold_geometry import GoldGeometry

@@ -68,7 +68,7 @@ from typing import Any
 from configs.baselines import RETRIEVERS, SINGLE_SEARCH, Baseline, entries, prompted
 from configs.data import SOURCES, training_of
 from configs.parts import R3, SMALL, Entry, K, Variant, job_of
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainDpr, TrainR3, TrainSidr

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.configuration import parse
 from jaxrag.core.store import Store
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.evaluation.records import RunDirectory, read_run

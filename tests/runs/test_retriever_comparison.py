@@ -16,7 +16,7 @@ from experiments import run as script
 from jaxrag.core import jsonl
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import Dataset
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.errr import queries, rrr

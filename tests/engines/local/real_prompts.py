@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.steps import prompts
 from jaxrag.types import Prompt
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from configs.errr import get_config
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.retrieval.bm25.index import Bm25

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval

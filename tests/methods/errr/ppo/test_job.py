@@ -13,7 +13,7 @@ from benchmarks import ppo_toy
 from configs import errr as config
 from jaxrag.core.store import Store
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval, paired_difference
 from jaxrag.methods.errr import rrr

