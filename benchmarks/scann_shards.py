@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks.search import DIMENSION, Numbered, recall, spectrum, unit
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.types import Passage, Ranking
@@ -119,12 +119,11 @@ class Nameless:
 def generate(rows: int, directory: str) -> None:
     """Writes the matrix, and queries with their true neighbours."""
     encoder, corpus = Synthetic(rows), Numbered(rows)
-    build_matrix(
+    write_matrix(
         corpus,  # pyright: ignore[reportArgumentType]
         encoder,
         directory,
         shard_rows=32 * BLOCK,
-        chunk_rows=4 * BLOCK,
     )
     drawn = np.random.default_rng(7).choice(rows, BATCH, replace=False)
     queries = encoder.embed([str(row) for row in drawn])
@@ -139,7 +138,7 @@ def build(rows: int, directory: str, *, settings: ScannSettings) -> None:
     encoder, corpus = Synthetic(rows), Numbered(rows)
     with Peak() as peak:
         start = time.perf_counter()
-        index = ScannIndex.build(directory, encoder, corpus, settings=settings)  # pyright: ignore[reportArgumentType]
+        index = ScannIndex.open(directory, encoder, corpus, settings=settings)  # pyright: ignore[reportArgumentType]
         seconds = time.perf_counter() - start
     print(f"built in {seconds:,.0f} s, {index.leaves_to_search} leaves searched")
     print(f"memory of the build: own {peak.own:.2f} GB, with mapped files {peak.resident:.2f} GB")

@@ -126,9 +126,9 @@ class ShardWriter:
 
     def _make(self, name: str, examples: Sequence[bytes], content: str, *, here: bool) -> ShardFile:
         path, earlier = self._directory / name, self._earlier.get(name)
-        if earlier and (earlier.rows, earlier.content) == (len(examples), content):
-            if path.is_file() and digest_file(path) == earlier.sha256:
-                return earlier
+        same = earlier and (earlier.rows, earlier.content) == (len(examples), content)
+        if earlier and same and path.is_file() and digest_file(path) == earlier.sha256:
+            return earlier
         new = path.with_name(f"{name}.new")
         if here:
             _write(new, examples)
