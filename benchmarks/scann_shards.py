@@ -17,6 +17,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -25,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +59,13 @@ class Synthetic:
         """Canonical JSON of what determines the vectors."""
         return json.dumps({"encoder": f"synthetic {rows}"})
 
-    def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
-        """Vectors of consecutive rows."""
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[np.ndarray]:
+        """Vectors of consecutive rows, some at a time."""
+        passages = iter(passages)
+        while some := [*itertools.islice(passages, 4 * BLOCK)]:
+            yield self._rows(some)
+
+    def _rows(self, passages: Sequence[Passage]) -> np.ndarray:
         rows = range(int(passages[0].id), int(passages[-1].id) + 1)
         blocks = range(rows.start // BLOCK, -(-rows.stop // BLOCK))
         drawn = np.concatenate([self._block(block) for block in blocks])
