@@ -41,7 +41,7 @@ import numpy as np
 from benchmarks.machine import medians, timed
 from benchmarks.search import Numbered
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.types import Passage
 
 K, BATCH, PEER_BATCH = 100, 64, 16  # peers are no faster in larger batches
@@ -204,7 +204,7 @@ def measure(rows: int, directory: str, *, peers: bool) -> tuple[float, float]:
     tokenizer = Synthetic()
     arguments, queries = (Numbered(rows), tokenizer), tokenizer.queries()
     with tempfile.TemporaryDirectory(dir=directory or None) as index:
-        _, built = timed(lambda: build_bag_of_tokens(*arguments, index))  # pyright: ignore[reportArgumentType]
+        _, built = timed(lambda: write_bag_of_tokens(*arguments, index))  # pyright: ignore[reportArgumentType]
         building = memory()
         start = time.perf_counter()
         ours = BagOfTokens.open(index, *arguments, devices=jax.devices()[:1], verify=False)  # pyright: ignore[reportArgumentType]

@@ -102,7 +102,7 @@ def run(count: int) -> None:
     before, start = peak(), time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         settings = Bm25(stopwords="none", stemmer="none")
-        index = Bm25Index.build(directory, passages, settings=settings)  # pyright: ignore[reportArgumentType]
+        index = Bm25Index.open(directory, passages, settings=settings)  # pyright: ignore[reportArgumentType]
         print(
             f"BM25 of {count:,} passages: built in {time.perf_counter() - start:.0f} s, memory "
             f"{before:.2f} GB before and {peak():.2f} GB at most, {postings(index):,} postings, "

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.search import DIMENSION, Given, Numbered, unit
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.types import Passage
 
 QUERIES, K = 512, 10
@@ -71,7 +71,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as directory:
         corpus, encoder = Numbered(rows), Drawn()
-        build_matrix(corpus, encoder, directory, chunk_rows=10_000)  # pyright: ignore[reportArgumentType]
+        write_matrix(corpus, encoder, directory)  # pyright: ignore[reportArgumentType]
         queries = encoder.embed_passages(corpus.get(range(rows, rows + QUERIES)))
         found = {}
         for memory in (budget * 1_000_000, rows * DIMENSION * 2 + (1 << 20)):

@@ -17,6 +17,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -25,14 +26,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.search import DIMENSION, Numbered, recall, spectrum, unit
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.types import Passage, Ranking
@@ -58,8 +59,13 @@ class Synthetic:
         """Canonical JSON of what determines the vectors."""
         return json.dumps({"encoder": f"synthetic {rows}"})
 
-    def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
-        """Vectors of consecutive rows."""
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[np.ndarray]:
+        """Vectors of consecutive rows, some at a time."""
+        passages = iter(passages)
+        while some := [*itertools.islice(passages, 4 * BLOCK)]:
+            yield self._rows(some)
+
+    def _rows(self, passages: Sequence[Passage]) -> np.ndarray:
         rows = range(int(passages[0].id), int(passages[-1].id) + 1)
         blocks = range(rows.start // BLOCK, -(-rows.stop // BLOCK))
         drawn = np.concatenate([self._block(block) for block in blocks])
@@ -119,12 +125,11 @@ class Nameless:
 def generate(rows: int, directory: str) -> None:
     """Writes the matrix, and queries with their true neighbours."""
     encoder, corpus = Synthetic(rows), Numbered(rows)
-    build_matrix(
+    write_matrix(
         corpus,  # pyright: ignore[reportArgumentType]
         encoder,
         directory,
         shard_rows=32 * BLOCK,
-        chunk_rows=4 * BLOCK,
     )
     drawn = np.random.default_rng(7).choice(rows, BATCH, replace=False)
     queries = encoder.embed([str(row) for row in drawn])
@@ -139,7 +144,7 @@ def build(rows: int, directory: str, *, settings: ScannSettings) -> None:
     encoder, corpus = Synthetic(rows), Numbered(rows)
     with Peak() as peak:
         start = time.perf_counter()
-        index = ScannIndex.build(directory, encoder, corpus, settings=settings)  # pyright: ignore[reportArgumentType]
+        index = ScannIndex.open(directory, encoder, corpus, settings=settings)  # pyright: ignore[reportArgumentType]
         seconds = time.perf_counter() - start
     print(f"built in {seconds:,.0f} s, {index.leaves_to_search} leaves searched")
     print(f"memory of the build: own {peak.own:.2f} GB, with mapped files {peak.resident:.2f} GB")

@@ -19,10 +19,11 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
 import dataclasses
+import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy as np
 from benchmarks import bm25
 from benchmarks.machine import medians
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.types import Passage, Ranking
 
@@ -73,6 +74,11 @@ class Given:
     def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
         """The given vectors of the passages."""
         return self.vectors[[int(passage.id) for passage in passages]]
+
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[np.ndarray]:
+        """The same, 10,000 at a time."""
+        passages = iter(passages)
+        return map(self.embed_passages, iter(lambda: [*itertools.islice(passages, 10_000)], []))
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Queries with a cosine of 0.75 to the passages of the given titles."""
@@ -292,13 +298,13 @@ def main() -> None:
     passages, queries = synthetic(rows, BATCH)
     with tempfile.TemporaryDirectory() as directory:
         corpus, encoder = Numbered(rows), Given(passages)
-        build_matrix(corpus, encoder, directory)  # pyright: ignore[reportArgumentType]
+        write_matrix(corpus, encoder, directory)  # pyright: ignore[reportArgumentType]
         exact = ExactIndex.open(directory, encoder, corpus)  # pyright: ignore[reportArgumentType]
         stored = exact.vectors(range(rows))
         compare_exact(faiss, exact, stored, queries)
         truth = exact.search(queries, K)
         start = time.perf_counter()
-        scann = ScannIndex.build(directory, encoder, corpus)  # pyright: ignore[reportArgumentType]
+        scann = ScannIndex.open(directory, encoder, corpus)  # pyright: ignore[reportArgumentType]
         print(f"ScaNN built in {time.perf_counter() - start:.1f} s", flush=True)
         compare_raw(scann, stored, queries, truth)
         compare_scann(faiss, scann, stored, queries, truth)

@@ -19,13 +19,12 @@ from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
-from tests.retrieval.fakes import FakeEncoder, FakePassages
+from tests.retrieval.fakes import FakeEncoder, FakePassages, build_matrix
 
 QUERY = {"id": "q1", "question": "Where?", "answers": ["Rome"]}
 PASSAGE = {"id": "p1", "title": "Rome", "text": "Rome is there."}

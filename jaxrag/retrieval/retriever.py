@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 
-class TextEncoder(Protocol):
-    """Embeds queries and passages; a text's vector depends on nothing but the text."""
+class QueryEncoder(Protocol):
+    """Embeds queries; a text's vector depends on nothing but the text."""
 
     @property
     def identity(self) -> str:
@@ -35,17 +35,15 @@ class TextEncoder(Protocol):
         """Vectors of queries, float32."""
         ...
 
-    def embed_passages(self, passages: Sequence[Passage]) -> Float[np.ndarray, "n d"]:
-        """Vectors of passages, float32."""
-        ...
 
-
-@runtime_checkable
-class StreamEncoder(TextEncoder, Protocol):
-    """An encoder that reads passages ahead and gives vectors while it computes further ones."""
+class TextEncoder(QueryEncoder, Protocol):
+    """Embeds queries and passages."""
 
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
-        """Vectors of passages, float32, as blocks of rows in their order."""
+        """Vectors of passages, float32, as blocks of rows in their order.
+
+        Passages are read ahead, and vectors given while further ones are computed.
+        """
         ...
 
 
@@ -62,7 +60,7 @@ class Retriever(Protocol):
         ...
 
     @property
-    def encoder(self) -> TextEncoder:
+    def encoder(self) -> QueryEncoder:
         """Encoder of queries."""
         ...
 

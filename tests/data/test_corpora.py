@@ -109,7 +109,6 @@ def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
     table, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 8)
-    monkeypatch.setattr(row_files, "_ROWS_PER_CHUNK", 4)
     sized(monkeypatch, "psgs_w100", 21)
     with pytest.raises(InputError, match="21"):
         build_corpus("psgs_w100", tmp_path, table)

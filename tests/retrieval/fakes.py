@@ -2,10 +2,36 @@
 
 import hashlib
 import json
+from itertools import islice
 
 import numpy as np
 
+from jaxrag.retrieval.dense.matrix import open_matrix, write_matrix
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, write_bag_of_tokens
 from jaxrag.types import Passage
+
+
+def build_matrix(passages, encoder, directory, **sizes):
+    """`write_matrix`, opened."""
+    write_matrix(passages, encoder, directory, **sizes)
+    return open_matrix(directory, passages, encoder, verify=False)
+
+
+def build_bag_of_tokens(passages, tokenizer, directory, **sizes):
+    """`write_bag_of_tokens`, opened."""
+    write_bag_of_tokens(passages, tokenizer, directory, **sizes)
+    return BagOfTokens.open(directory, passages, tokenizer, verify=False)
+
+
+def embed_passages(encoder, passages):
+    """The vectors of passages in one array."""
+    return np.concatenate([*encoder.stream_passages(passages)])
+
+
+def blocks_of(passages, size):
+    """Lists of ``size`` passages."""
+    passages = iter(passages)
+    return iter(lambda: list(islice(passages, size)), [])
 
 
 class FakePassages:
@@ -29,10 +55,19 @@ class FakePassages:
 
 
 class FakeEncoder:
-    """A text's vector is drawn from its hash; fails on purpose after ``fails_after`` passages."""
+    """A text's vector is drawn from its hash; fails on purpose after ``fails_after`` passages.
 
-    def __init__(self, dimension: int = 16, name: str = "fake", fails_after: float = np.inf):
-        self.dimension = dimension
+    It encodes ``block`` passages at a time.
+    """
+
+    def __init__(
+        self,
+        dimension: int = 16,
+        name: str = "fake",
+        fails_after: float = np.inf,
+        block: int = 256,
+    ) -> None:
+        self.dimension, self.block = dimension, block
         self.identity = json.dumps({"model": name, "pooling": "mean"}, separators=(",", ":"))
         self.fails_after = fails_after
         self.encoded = 0
@@ -46,6 +81,9 @@ class FakeEncoder:
             raise RuntimeError("the power went out")
         self.encoded += len(passages)
         return self.embed([passage.text for passage in passages])
+
+    def stream_passages(self, passages):
+        return map(self.embed_passages, blocks_of(passages, self.block))
 
     def _vector(self, text: str) -> np.ndarray:
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -73,8 +111,9 @@ class VectorEncoder:
             ]
         )
 
-    def embed_passages(self, passages):
-        return self.passage_vectors[[int(passage.text) for passage in passages]]
+    def stream_passages(self, passages):
+        for some in blocks_of(passages, 256):
+            yield self.passage_vectors[[int(passage.text) for passage in some]]
 
 
 def numbered(count: int) -> FakePassages:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import array
 import dataclasses
 import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,6 +21,7 @@ from jaxtyping import Float, Int
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words
+from jaxrag.retrieval.corpus.builds import array_header, check_space
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError
 
@@ -43,7 +43,7 @@ def write_index(passages: Passages, settings: Bm25Settings, folder: Path) -> Non
     temporary = folder.with_name(folder.name + ".words")
     try:
         numbered = _number_words(passages, settings, temporary)
-        _check_space(folder.parent, numbered)
+        check_space(folder.parent, 8 * int(numbered.passages.sum() + len(numbered.passages) + 1))
         _save_vocabulary(numbered, settings, len(passages), folder)
         _write_postings(numbered, settings, folder)
     finally:
@@ -119,16 +119,6 @@ def count_words(words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]) ->
     return Counts(*np.divmod(keys, len(lengths)), counts)
 
 
-def _check_space(directory: Path, numbered: Numbered) -> None:
-    needed = 8 * (int(numbered.passages.sum()) + len(numbered.passages) + 1)
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        raise InputError(
-            f"the index in {directory} needs {needed / 1e9:,.2f} GB, its disk has "
-            f"{free / 1e9:,.2f} GB left; free some space or give another directory"
-        )
-
-
 def _save_vocabulary(numbered: Numbered, settings: Bm25Settings, count: int, folder: Path) -> None:
     """Has the library write all its files, those of the postings empty."""
     searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy")
@@ -143,8 +133,8 @@ def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) ->
     np.save(folder / "indptr.csc.index.npy", starts)
     weights = word_weights(numbered.passages, len(numbered.lengths), settings)
     with (
-        _array_file(folder / "data.csc.index.npy", np.float32, int(starts[-1])) as data,
-        _array_file(folder / "indices.csc.index.npy", np.int32, int(starts[-1])) as indices,
+        _array_file(folder / "data.csc.index.npy", "float32", int(starts[-1])) as data,
+        _array_file(folder / "indices.csc.index.npy", "int32", int(starts[-1])) as indices,
         progress(int(starts[-1]), "scoring postings") as advance,
     ):
         first = 0
@@ -158,11 +148,10 @@ def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) ->
             first = after
 
 
-def _array_file(path: Path, dtype: Any, length: int) -> Any:
+def _array_file(path: Path, dtype: str, length: int) -> BinaryIO:
     """An .npy file, opened behind its header."""
     stream = path.open("wb")
-    description = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(stream, description)
+    stream.write(array_header((length,), dtype))
     return stream
 
 

@@ -59,7 +59,7 @@ class Bm25(Bm25Settings):
 
     def open(self, passages: Passages, cache: Path) -> Bm25Index:
         """Opens the index, building it on first use."""
-        return Bm25Index.build(self._directory(passages, cache), passages, settings=self)
+        return Bm25Index.open(self._directory(passages, cache), passages, settings=self)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Builds the index; not in parts."""
@@ -101,47 +101,22 @@ class Bm25Index:
     searcher: Any
 
     @classmethod
-    def build(
-        cls,
-        directory: str | Path,
-        passages: Passages,
-        *,
-        settings: Bm25 = _DEFAULTS,
-        verify: bool | None = None,
+    def open(
+        cls, directory: str | Path, passages: Passages, *, settings: Bm25 = _DEFAULTS
     ) -> Bm25Index:
-        """Indexes a corpus, unless an undamaged index is there; opens it.
+        """Opens the index of a corpus, after building it unless an undamaged one is there.
 
         The same corpus gives the same files, those that bm25s makes. For memory see `write_index`;
-        the disk holds 4 bytes more for each word of the corpus while it builds. ``verify``: see
-        `open`.
+        the disk holds 4 bytes more for each word of the corpus while it builds. Hashes of all files
+        are compared up to 1 GiB.
 
         Raises:
           InputError: no words to index, an invalid setting, an index of something else in the
             directory, bm25s or PyStemmer not installed, or a full disk.
         """
-        folder = Path(directory).absolute() / _FOLDER
-        save = functools.partial(write_index, passages, settings)
-        build_folder(folder, KIND, _source(passages, settings), save)
-        return cls.open(directory, passages, settings=settings, verify=verify)
-
-    @classmethod
-    def open(
-        cls,
-        directory: str | Path,
-        passages: Passages,
-        *,
-        settings: Bm25 = _DEFAULTS,
-        verify: bool | None = None,
-    ) -> Bm25Index:
-        """Opens an index that `build` wrote with the same settings from the same corpus.
-
-        ``verify`` compares the hashes of all files; None does so up to 1 GiB.
-
-        Raises:
-          InputError: no index there, or it is damaged or made from something else.
-        """
-        folder = Path(directory).absolute() / _FOLDER
-        manifest = open_manifest(folder, KIND, _source(passages, settings), verify=verify)
+        folder, source = Path(directory).absolute() / _FOLDER, _source(passages, settings)
+        build_folder(folder, KIND, source, functools.partial(write_index, passages, settings))
+        manifest = open_manifest(folder, KIND, source, verify=False)
         searcher = bm25s().BM25.load(folder, mmap=True, show_progress=False)
         for name in ("data", "indices", "indptr"):
             searcher.scores[name] = searcher.scores[name].view(np.ndarray)

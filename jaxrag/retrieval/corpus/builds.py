@@ -1,6 +1,6 @@
 """Building an index on disk so that it can be interrupted, resumed and repaired.
 
-`build_shards` writes an index file by file, `build_arrays` besides chunk by chunk, and
+`build_shards` writes an index file by file, `build_arrays` besides piece by piece, and
 `build_folder` writes one at once that a library saves.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
+import functools
+import hashlib
 import io
 import os
 import shutil
@@ -54,8 +56,11 @@ if TYPE_CHECKING:
 Advance = Callable[[int], None]
 """Called with the number of rows that have reached the disk."""
 
-Stream = Callable[[Sequence[range]], Iterator[np.ndarray]]
+Stream = Callable[[Sequence[range]], Generator[np.ndarray]]
 """Computes the given rows, in their order, as blocks of any number of rows [n width]."""
+
+WriteFiles = Callable[[Sequence[tuple[Path, range]], Advance], Generator[File]]
+"""Writes files, given their paths and rows, one after the other."""
 
 _SECONDS = 5.0  # rows reach the disk as often, and chunks double while one takes less
 _READ = 1024  # passages read at a time
@@ -180,34 +185,24 @@ def build_arrays(
     settings: Mapping[str, Any],
     make: Stream,
     *,
-    kind: str,
-    stem: str,
     width: int,
     dtype: str,
-    chunk_rows: int | None,
-    label: str,
-    part: BuildPart = WHOLE,
+    **files: Any,
 ) -> None:
-    """`build_shards` of arrays [rows width] that ``make`` computes.
+    """`build_shards`, also for ``files``, of arrays [rows width] that ``make`` computes.
 
-    Rows reach the disk every 5 seconds, or every ``chunk_rows`` rows; interrupting loses those
-    since then, and those that ``make`` was computing.
+    Rows reach the disk every 5 seconds; interrupting loses those since then, and those that
+    ``make`` was computing.
     """
-
-    def write(files: Sequence[tuple[Path, range]], advance: Advance) -> Generator[File]:
-        return write_arrays(
-            files, make, width=width, dtype=dtype, chunk_rows=chunk_rows, advance=advance
-        )
-
-    _check_sizes(settings, chunk_rows)
-    files = _Files(directory, settings, kind, stem, label, width * np.dtype(dtype).itemsize)
-    _build(files, write, part)
+    write = functools.partial(write_arrays, make=make, width=width, dtype=dtype)
+    row_bytes = width * np.dtype(dtype).itemsize
+    build_shards(directory, settings, write, row_bytes=row_bytes, **files)
 
 
 def build_shards(
     directory: Path,
     settings: Mapping[str, Any],
-    write: Callable[[Path, range, Advance], File],
+    write: WriteFiles,
     *,
     kind: str,
     stem: str,
@@ -220,7 +215,7 @@ def build_shards(
     Args:
       directory: made if need be; locked against other builds.
       settings: all that determines the files, among it "shard_rows" and "passages" with "count".
-      write: writes the file of some rows.
+      write: writes files of some rows.
       kind: of the manifest.
       stem: how the files' names begin.
       row_bytes: disk space of a row, checked beforehand.
@@ -228,33 +223,25 @@ def build_shards(
       part: of the files that this process builds.
 
     Raises:
-      InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk.
+      InputError: an empty corpus, files of less than one row, a directory with something else, or a
+        full disk.
     """
-
-    def write_all(files: Sequence[tuple[Path, range]], advance: Advance) -> Generator[File]:
-        for path, rows in files:
-            yield write(path, rows, advance)
-
-    _check_sizes(settings, None)
-    _build(_Files(directory, settings, kind, stem, label, row_bytes), write_all, part)
-
-
-def _build(files: _Files, write: _WriteAll, part: BuildPart) -> None:
+    if not settings["passages"]["count"]:
+        raise InputError("the corpus is empty; an index needs at least one passage")
+    if settings["shard_rows"] < 1:
+        raise InputError(f"shard_rows must be at least 1, not {settings['shard_rows']}")
+    files = _Files(directory, settings, kind, stem, label, row_bytes)
     if part.whole:
-        with exclusive_directory(files.directory):
+        with exclusive_directory(directory):
             files.begin()
             files.build(files.missing(), write)
         return
-    with shared_directory(files.directory, part.number, part.count):
+    with shared_directory(directory, part.number, part.count):
         own = dataclasses.replace(files, name=part_name(part.number, part.count))
         own.begin_part()
-        shards = [s for s in own.missing() if s % part.count == part.number]
-        own.build(shards, write)
-    with contextlib.suppress(LockedError), exclusive_directory(files.directory):
+        own.build([s for s in own.missing() if s % part.count == part.number], write)
+    with contextlib.suppress(LockedError), exclusive_directory(directory):
         files.close()
-
-
-_WriteAll = Callable[[Sequence[tuple[Path, range]], Advance], "Generator[File]"]
 
 
 @dataclasses.dataclass
@@ -289,7 +276,10 @@ class _Files:
     def missing(self) -> list[int]:
         """Numbers of the files that are yet to be built."""
         names = {file.name for file in (*self.manifest.files, *self.others)}
-        return [s for s in range(self.count) if _name(self.stem, s) not in names]
+        return [s for s in range(self.count) if self._name_of(s) not in names]
+
+    def _name_of(self, shard: int) -> str:
+        return f"{self.stem}-{shard:05d}.npy"
 
     def rows(self, shard: int) -> range:
         """Rows of a file."""
@@ -298,79 +288,71 @@ class _Files:
 
     def begin(self) -> None:
         """Takes over the undamaged files of this directory's manifests."""
-        before = self._manifests(self.directory)
-        kept = self._sound(self.directory, before.values(), hashes=True)
-        for file in kept:
+        before = self._manifests()
+        sound = self._sound(before.values(), hashes=True)
+        for file in sound:
             journal_of(self.directory / file.name).unlink(missing_ok=True)
-        if [*before] == [NAME] and kept == before[NAME].files:
+        if [*before] == [NAME] and sound == before[NAME].files:
             self.manifest = before[NAME]
         else:
-            self._write(kept)
+            self._write(sound)
         self._remove_parts()
 
     def begin_part(self) -> None:
         """Takes over this part's own undamaged files, and leaves out what others have built."""
-        before = self._manifests(self.directory)
+        before = self._manifests()
         own = [before.pop(self.name)] if self.name in before else []
-        self.others = self._sound(self.directory, before.values(), hashes=False)
-        self._write(self._sound(self.directory, own, hashes=True))
+        self.others = self._sound(before.values(), hashes=False)
+        self._write(self._sound(own, hashes=True))
 
     def close(self) -> None:
         """Writes the index's manifest if all parts are there; their sizes are compared."""
-        kept = self._sound(self.directory, self._manifests(self.directory).values(), hashes=False)
-        if len(kept) == self.count:
-            self.name = NAME
-            self._write(kept)
+        files = self._sound(self._manifests().values(), hashes=False)
+        if len(files) == self.count:
+            self._write(files)
             self._remove_parts()
 
-    def build(self, shards: Sequence[int], write: _WriteAll) -> None:
+    def build(self, shards: Sequence[int], write: WriteFiles) -> None:
         """Builds some files and records each when it is finished."""
         if not shards:
             return
-        files = [(self.directory / _name(self.stem, s), self.rows(s)) for s in shards]
+        files = [(self.directory / self._name_of(s), self.rows(s)) for s in shards]
         missing = sum(len(rows) for _, rows in files)
-        done = sum(len(self.rows(_number(file.name))) for file in self.manifest.files)
-        _check_space(self.directory, missing * self.row_bytes)
-        if known := len(self.manifest.files) + len(self.others):
-            listed = self._listed(shards)
-            tell(f"{self.directory}: {known} of {self.count} files are there; building {listed}")
+        names = {file.name for file in self.manifest.files}
+        done = sum(len(self.rows(s)) for s in range(self.count) if self._name_of(s) in names)
+        check_space(self.directory, missing * self.row_bytes)
+        if there := len(self.manifest.files) + len(self.others):
+            listed = ", ".join(path.name for path, _ in files[:8])
+            listed += f", ... ({len(files)})" if len(files) > 8 else ""
+            tell(f"{self.directory}: {there} of {self.count} files are there; building {listed}")
         with (
             explain_full_disk(self.directory),
             progress(done + missing, self.label, done=done) as advance,
             contextlib.closing(write(files, advance)) as written,
         ):
             for file in written:
-                self.record(file)
+                self._write((*self.manifest.files, file))
+                journal_of(self.directory / file.name).unlink(missing_ok=True)
 
-    def _listed(self, shards: Sequence[int]) -> str:
-        names = ", ".join(_name(self.stem, shard) for shard in shards[:8])
-        return f"{names}, ... ({len(shards)})" if len(shards) > 8 else names
-
-    def record(self, file: File) -> None:
-        """Records a finished file in the manifest, after which its journal is not needed."""
-        self._write((*self.manifest.files, file))
-        journal_of(self.directory / file.name).unlink(missing_ok=True)
-
-    def _manifests(self, directory: Path) -> dict[str, Manifest]:
-        """The manifests in a directory, by name.
+    def _manifests(self) -> dict[str, Manifest]:
+        """The manifests in the directory, by name.
 
         Raises:
           InputError: the directory has files and no manifest, or a manifest of something else.
         """
-        found = part_manifests(directory, self.kind)
-        names = (path.name for path in directory.glob("*"))
-        if (directory / NAME).exists() or (not found and not all(map(_is_aside, names))):
-            found[NAME] = read_manifest(directory, self.kind)
-        for manifest in found.values():
-            check_settings(directory, manifest.settings, self.settings)
-        return found
+        manifests = part_manifests(self.directory, self.kind)
+        others = [path.name for path in self.directory.glob("*") if not _is_aside(path.name)]
+        if (self.directory / NAME).exists() or (others and not manifests):
+            manifests[NAME] = read_manifest(self.directory, self.kind)
+        for manifest in manifests.values():
+            check_settings(self.directory, manifest.settings, self.settings)
+        return manifests
 
-    def _sound(
-        self, directory: Path, manifests: Iterable[Manifest], *, hashes: bool
-    ) -> tuple[File, ...]:
+    def _sound(self, manifests: Iterable[Manifest], *, hashes: bool) -> tuple[File, ...]:
+        """The files that are listed and undamaged."""
         files = sorted({file for manifest in manifests for file in manifest.files})
         hashes |= len({file.name for file in files}) < len(files)  # two hashes for one file
-        sound = {f.name: f for f in files if not damage(directory, f, hashes=hashes)}
+        sound = {f.name: f for f in files if not damage(self.directory, f, hashes=hashes)}
         return tuple(sound.values())
 
     def _write(self, files: Sequence[File]) -> None:
@@ -390,25 +372,8 @@ def _is_aside(name: str) -> bool:
     return fnmatch.fnmatch(name, LOCKS) or name.endswith(".json.new")
 
 
-def _check_sizes(settings: Mapping[str, Any], chunk_rows: int | None) -> None:
-    if not settings["passages"]["count"]:
-        raise InputError("the corpus is empty; an index needs at least one passage")
-    if min(settings["shard_rows"], 1 if chunk_rows is None else chunk_rows) < 1:
-        raise InputError(
-            "shard_rows and chunk_rows must be at least 1, not "
-            f"{settings['shard_rows']} and {chunk_rows}"
-        )
-
-
-def _name(stem: str, shard: int) -> str:
-    return f"{stem}-{shard:05d}.npy"
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("-")[2].removesuffix(".npy"))
-
-
-def _check_space(directory: Path, needed: int) -> None:
+def check_space(directory: Path, needed: int) -> None:
+    """InputError if the disk of a directory has less than ``needed`` bytes for what is missing."""
     free = shutil.disk_usage(directory).free
     held = sum(path.stat().st_size for path in directory.glob("*.partial"))
     if free + held < needed:
@@ -420,93 +385,88 @@ def _check_space(directory: Path, needed: int) -> None:
 
 def write_arrays(
     files: Sequence[tuple[Path, range]],
-    make: Stream,
+    advance: Advance,
     *,
+    make: Stream,
     width: int,
     dtype: str,
-    chunk_rows: int | None,
-    advance: Advance,
 ) -> Generator[File]:
     """Writes arrays [rows width] piece by piece; resumes where an earlier call stopped.
 
-    A file grows under another name. Each piece is on disk before its hash is entered in the journal
-    beside it, so that after an interruption the journal tells which rows to trust.
-
     Args:
       files: path and rows of each array.
-      make: computes the rows that are missing.
-      width, dtype: of the arrays.
-      chunk_rows: rows of a piece; None: as many as are there after 5 seconds.
       advance: called with the number of rows that have reached the disk, first with those that were
         there before.
+      make: computes the rows that are missing.
+      width, dtype: of the arrays.
     """
-    resumed_rows = [0] * len(files)
-    for place, (path, rows) in enumerate(files):
-        if path.exists() and journal_of(path).exists():  # stopped before the manifest was written
-            path.rename(_partial(path))
-        if _partial(path).exists():
-            resumed_rows[place] = _resume(path, (len(rows), width), dtype)
-    if sum(resumed_rows):
-        advance(sum(resumed_rows))
-    missing = [rows[k:] for (_, rows), k in zip(files, resumed_rows, strict=True) if k < len(rows)]
-    with contextlib.closing(_Pieces(make(missing), chunk_rows)) as pieces:
-        for (path, rows), start in zip(files, resumed_rows, strict=True):
-            unfinished = _partial(path)
-            if not unfinished.exists():
-                _resume(path, (len(rows), width), dtype)
-            with unfinished.open("ab") as stream, journal_of(path).open("a") as journal:
+    starts = [_resume(path, (len(rows), width), dtype) for path, rows in files]
+    if sum(starts):
+        advance(sum(starts))
+    missing = [rows[k:] for (_, rows), k in zip(files, starts, strict=True) if k < len(rows)]
+    with contextlib.closing(make(missing)) as blocks:
+        rest = np.empty((0, width), dtype)
+        for (path, rows), start in zip(files, starts, strict=True):
+            with _Appender(path, (len(rows), width), dtype, advance) as file:
                 while start < len(rows):
-                    piece = pieces.take(len(rows) - start)
-                    data = piece.tobytes()
-                    stream.write(data)
-                    _to_disk(stream)
-                    journal.write(f"{len(piece)} {digest_bytes(data)}\n")
-                    _to_disk(journal)
-                    advance(len(piece))
-                    start += len(piece)
-            rename(unfinished, path)
+                    block = rest if len(rest) else next(blocks)
+                    block, rest = np.split(block, [len(rows) - start])
+                    file.append(block)
+                    start += len(block)
+            rename(_partial(path), path)
             yield finished(path)
 
 
-class _Pieces:
-    """Cuts a stream of blocks into pieces of some rows, or of some seconds."""
+class _Appender:
+    """Appends rows to an unfinished file; a context manager.
 
-    def __init__(self, blocks: Iterator[np.ndarray], rows: int | None) -> None:
-        self._blocks, self._rows = blocks, rows
-        self._rest: np.ndarray | None = None
-        self._error: BaseException | None = None
+    The file has another name while it grows. Its rows reach the disk every 5 seconds and at the end
+    of the block, even by an error. Each such piece is on disk before its hash is entered in the
+    journal beside the file, so that after an interruption the journal tells which rows to trust.
+    """
 
-    def take(self, most: int) -> np.ndarray:
-        """The next rows, at most ``most`` and a piece; an error comes after the rows before it."""
-        if self._error is not None:
-            raise self._error
-        most, parts, held = min(most, self._rows or most), [], 0
-        until = time.monotonic() + _SECONDS
-        while held < most and (not held or self._rows or time.monotonic() < until):
-            try:
-                block = next(self._blocks) if self._rest is None else self._rest
-            except BaseException as error:
-                if not parts:
-                    raise
-                self._error = error
-                break
-            part, rest = block[: most - held], block[most - held :]
-            self._rest = rest if len(rest) else None
-            parts.append(part)
-            held += len(part)
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: str, advance: Advance) -> None:
+        self._stream, self._journal = _partial(path).open("ab"), journal_of(path).open("a")
+        self._advance = advance
+        if not self._stream.tell():
+            self._stream.write(array_header(shape, dtype))
+            self._journal.truncate(0)
+        self._begin()
 
-    def close(self) -> None:
-        """Stops the computation."""
-        if close := getattr(self._blocks, "close", None):
-            close()
+    def _begin(self) -> None:
+        self._rows, self._hash, self._until = 0, hashlib.sha256(), time.monotonic() + _SECONDS
+
+    def __enter__(self) -> _Appender:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._stream, self._journal:
+            self._end_piece()
+
+    def append(self, rows: np.ndarray) -> None:
+        """Appends rows [n width]."""
+        data = rows.tobytes()
+        self._stream.write(data)
+        self._hash.update(data)
+        self._rows += len(rows)
+        if time.monotonic() >= self._until:
+            self._end_piece()
+
+    def _end_piece(self) -> None:
+        rows, hashed = self._rows, self._hash.hexdigest()
+        self._begin()
+        if rows:
+            _to_disk(self._stream)
+            self._journal.write(f"{rows} {hashed}\n")
+            _to_disk(self._journal)
+            self._advance(rows)
 
 
-def by_chunks(make: Callable[[range], np.ndarray], chunk_rows: int | None) -> Stream:
-    """A `Stream` that computes ``chunk_rows`` rows at a time; None: as many as take 5 seconds."""
+def by_chunks(make: Callable[[range], np.ndarray]) -> Stream:
+    """A `Stream` that computes as many rows at a time as take 5 seconds."""
 
-    def stream(ranges: Sequence[range]) -> Iterator[np.ndarray]:
-        size = chunk_rows or _FIRST
+    def stream(ranges: Sequence[range]) -> Generator[np.ndarray]:
+        size = _FIRST
         for rows in ranges:
             start = rows.start
             while start < rows.stop:
@@ -514,7 +474,7 @@ def by_chunks(make: Callable[[range], np.ndarray], chunk_rows: int | None) -> St
                 chunk = range(start, min(start + size, rows.stop))
                 yield make(chunk)
                 start = chunk.stop
-                if chunk_rows is None and time.monotonic() - began < _SECONDS:
+                if time.monotonic() - began < _SECONDS:
                     size = min(2 * size, _MOST)
 
     return stream
@@ -524,27 +484,28 @@ def encoded_rows(
     passages: Passages,
     encode: Callable[[Iterable[Passage]], Iterator[Any]],
     finish: Callable[[Any, np.ndarray], np.ndarray],
-    ranges: Sequence[range],
-) -> Generator[np.ndarray]:
-    """Blocks of a `Stream` over encoded passages, which are computed in another thread.
+) -> Stream:
+    """A `Stream` of encoded passages, which are computed in another thread.
 
     Args:
       passages: the corpus.
       encode: passages to blocks of what is computed of them, an array or a tuple of arrays.
       finish: makes the rows of a block; it gets their numbers [n], too.
-      ranges: the rows.
     """
 
-    def read() -> Iterator[Passage]:
-        for rows in ranges:
-            for start in range(rows.start, rows.stop, _READ):
-                yield from passages.get(range(start, min(start + _READ, rows.stop)))
+    def stream(ranges: Sequence[range]) -> Generator[np.ndarray]:
+        numbers = chain.from_iterable(ranges)
+        read = chain.from_iterable(
+            passages.get(rows[start : start + _READ])
+            for rows in ranges
+            for start in range(0, len(rows), _READ)
+        )
+        with contextlib.closing(in_background(encode(read), ahead=_QUEUED)) as blocks:
+            for block in blocks:
+                count = len(block[0]) if isinstance(block, tuple) else len(block)
+                yield finish(block, np.fromiter(islice(numbers, count), np.int64))
 
-    numbers = chain.from_iterable(ranges)
-    with contextlib.closing(in_background(encode(read()), ahead=_QUEUED)) as blocks:
-        for block in blocks:
-            count = len(block[0]) if isinstance(block, tuple) else len(block)
-            yield finish(block, np.fromiter(islice(numbers, count), np.int64))
+    return stream
 
 
 def _partial(path: Path) -> Path:
@@ -557,37 +518,34 @@ def journal_of(path: Path) -> Path:
 
 
 def _resume(path: Path, shape: tuple[int, int], dtype: str) -> int:
-    """Begins an unfinished file, or cuts it after its last undamaged piece; the rows kept."""
-    with _partial(path).open("a+b") as stream, journal_of(path).open("a+") as journal:
-        return _keep_sound(stream, journal, shape, np.dtype(dtype))
-
-
-def _keep_sound(stream: BinaryIO, journal: TextIO, shape: tuple[int, int], dtype: np.dtype) -> int:
-    """Truncates an unfinished file after its last undamaged piece; returns the rows kept."""
-    header = _header(shape, dtype)
-    row_bytes = shape[1] * dtype.itemsize
-    stream.seek(0)
-    journal.seek(0)
+    """Cuts an unfinished file after its last undamaged piece; returns the number of its rows."""
+    unfinished, journal = _partial(path), journal_of(path)
+    if path.exists() and journal.exists():  # stopped before the manifest was written
+        path.rename(unfinished)
+    if not unfinished.exists():
+        return 0
+    header, row_bytes = array_header(shape, dtype), shape[1] * np.dtype(dtype).itemsize
     sound_rows, entries = 0, []
-    if stream.read(len(header)) == header:
-        for entry in journal:
-            rows, _, expected = entry.strip().partition(" ")
-            data = stream.read(int(rows) * row_bytes) if rows.isdigit() else b""
-            if not data or digest_bytes(data) != expected:
-                break
-            sound_rows += int(rows)
-            entries.append(entry.strip() + "\n")
-    stream.truncate(len(header) + sound_rows * row_bytes if sound_rows else 0)
-    journal.truncate(0)
-    journal.writelines(entries)
-    if not sound_rows:
-        stream.write(header)
+    with unfinished.open("r+b") as stream, journal.open("a+") as lines:
+        lines.seek(0)
+        if stream.read(len(header)) == header:
+            for entry in lines:
+                rows, _, expected = entry.strip().partition(" ")
+                data = stream.read(int(rows) * row_bytes) if rows.isdigit() else b""
+                if not data or digest_bytes(data) != expected:
+                    break
+                sound_rows += int(rows)
+                entries.append(entry.strip() + "\n")
+        stream.truncate(len(header) + sound_rows * row_bytes if sound_rows else 0)
+        lines.truncate(0)
+        lines.writelines(entries)
     return sound_rows
 
 
-def _header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
+def array_header(shape: tuple[int, ...], dtype: str) -> bytes:
+    """The beginning of an .npy file, before its numbers."""
     stream = io.BytesIO()
-    description = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    description = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, description)
     return stream.getvalue()
 

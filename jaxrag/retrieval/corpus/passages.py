@@ -54,21 +54,16 @@ class Passages:
     @functools.cached_property
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
         hashes, rows = (self._id_file(name) for name in (_IDS, _ID_ROWS))
-        self._compare_digests()
-        return hashes, rows
-
-    def _compare_digests(self) -> None:
-        """Compares the files of ids with their hashes; older directories have none."""
         path = self.directory / _ID_DIGESTS
-        if not path.exists():
-            return
-        try:
-            recorded = parse_json(path.read_bytes())
-            digests = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
-        except (OSError, ValueError) as error:
-            raise self._damaged(_ID_DIGESTS, error) from None
-        if recorded != digests:
-            raise self._damaged(_IDS, f"its hash, or that of {_ID_ROWS}, differs")
+        if path.exists():  # older directories have none
+            try:
+                recorded = parse_json(path.read_bytes())
+                digests = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
+            except (OSError, ValueError) as error:
+                raise self._damaged(_ID_DIGESTS, error) from None
+            if recorded != digests:
+                raise self._damaged(_IDS, f"its hash, or that of {_ID_ROWS}, differs")
+        return hashes, rows
 
     def _id_file(self, name: str) -> np.ndarray:
         try:
@@ -113,10 +108,7 @@ class Passages:
         Raises:
           KeyError: no passage has this id.
         """
-        for row, passage in self._by_id([passage_id]):
-            if passage.id == passage_id:
-                return row
-        raise KeyError(passage_id)
+        return self.rows_of([passage_id])[passage_id]
 
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
         """Rows of the passages with these ids, in their order, without those that are not there."""

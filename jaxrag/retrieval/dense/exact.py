@@ -38,7 +38,7 @@ from jaxrag.retrieval.dense.matrix import (
     rank,
     write_matrix,
 )
-from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
+from jaxrag.retrieval.retriever import QueryEncoder, Retriever, TextEncoder, check_queries
 from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
 from jaxrag.types import InputError, Ranking
 
@@ -79,7 +79,7 @@ class ExactIndex:
 
     identity: str
     matrix: Matrix
-    encoder: TextEncoder
+    encoder: QueryEncoder
     passages: Passages
     metric: Metric
     rows: DeviceRows
@@ -90,7 +90,7 @@ class ExactIndex:
     def open(
         cls,
         directory: str | Path,
-        encoder: TextEncoder,
+        encoder: QueryEncoder,
         passages: Passages,
         *,
         metric: Metric = "inner_product",
@@ -280,7 +280,7 @@ class Exact:
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus on first use."""
-        directory, encoder = encoded_corpus(self.encoder, passages, cache)
+        directory, encoder = encode_corpus(self.encoder, passages, cache)
         memory = memory_of(self.memory_gb)
         return ExactIndex.open(directory, encoder, passages, metric=self.metric, memory=memory)
 
@@ -320,15 +320,8 @@ def exact_footprint(cells: int, memory_gb: float) -> Footprint:
     return Footprint(disk=2 * cells, memory=held or budget, note=note)
 
 
-def encoded_corpus(
-    settings: BiEncoder, passages: Passages, cache: Path
-) -> tuple[Path, TextEncoder]:
-    """The directory of a corpus's vectors, encoded on first use, and their encoder."""
-    return encode_corpus(settings, passages, cache, WHOLE)
-
-
 def encode_corpus(
-    settings: BiEncoder, passages: Passages, cache: Path, part: BuildPart
+    settings: BiEncoder, passages: Passages, cache: Path, part: BuildPart = WHOLE
 ) -> tuple[Path, TextEncoder]:
     """Encodes a corpus, or one process's part of it; the directory and the encoder."""
     encoder = settings.load()

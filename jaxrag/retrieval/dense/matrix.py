@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,12 +23,11 @@ from jaxrag.retrieval.corpus.builds import (
     ShardedRows,
     Stream,
     build_arrays,
-    by_chunks,
     check_rows,
     encoded_rows,
 )
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
-from jaxrag.retrieval.retriever import RankedRows, StreamEncoder, TextEncoder
+from jaxrag.retrieval.retriever import QueryEncoder, RankedRows, TextEncoder
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -93,10 +92,8 @@ class Matrix:
         return len(self), self.dimension
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """A slice of the rows in the stored precision."""
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            return self.stored(range(start, stop, step))
+        """Consecutive rows in the stored precision."""
+        start, stop, _ = rows.indices(len(self))
         return self.rows.span(start, max(start, stop))
 
     def stored(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -158,7 +155,7 @@ class Matrix:
 def open_matrix(
     directory: str | Path,
     passages: Passages,
-    encoder: TextEncoder,
+    encoder: QueryEncoder,
     *,
     verify: bool | None = None,
 ) -> Matrix:
@@ -176,43 +173,25 @@ def open_matrix(
     return Matrix(directory, manifest, ShardedRows.open(directory, manifest))
 
 
-def build_matrix(
-    passages: Passages,
-    encoder: TextEncoder,
-    directory: str | Path,
-    *,
-    shard_rows: int = 50_000,
-    chunk_rows: int | None = None,
-    dtype: StoredType = "float16",
-) -> Matrix:
-    """`write_matrix` of the whole corpus, opened."""
-    write_matrix(
-        passages, encoder, directory, shard_rows=shard_rows, chunk_rows=chunk_rows, dtype=dtype
-    )
-    return open_matrix(directory, passages, encoder, verify=False)
-
-
 def write_matrix(
     passages: Passages,
     encoder: TextEncoder,
     directory: str | Path,
     *,
     shard_rows: int = 50_000,
-    chunk_rows: int | None = None,
     dtype: StoredType = "float16",
     part: BuildPart = WHOLE,
 ) -> None:
     """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
 
-    Encoded rows are kept, up to the last chunk that reached the disk; missing or damaged shards
-    are encoded again. A resumed build writes the same files as an uninterrupted one.
+    Encoded rows are kept, up to the last that reached the disk; missing or damaged shards are
+    encoded again. A resumed build writes the same files as an uninterrupted one.
 
     Args:
       passages: the corpus; row i of the matrix belongs to passage i.
-      encoder: its ``embed_passages`` makes the vectors.
+      encoder: its ``stream_passages`` makes the vectors.
       directory: made if need be.
       shard_rows: rows of one file.
-      chunk_rows: rows that reach the disk at a time; None: those of 5 seconds.
       dtype: stored precision.
       part: of the files that this process builds.
 
@@ -221,68 +200,39 @@ def write_matrix(
         that holds another index, or a full disk.
     """
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
-
     hint = "check the encoder's weights and dtype, or that passage's text"
 
-    def checked(vectors: np.ndarray, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        shape = (len(rows), encoder.dimension)
-        if vectors.shape != shape:
+    def checked(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        if vectors.shape[1:] != (encoder.dimension,):
             raise InputError(
-                f"the encoder gave an array of shape {vectors.shape} instead of {shape}"
+                f"the encoder gave vectors of shape {vectors.shape[1:]} instead of "
+                f"({encoder.dimension},)"
             )
         return as_stored(vectors, dtype, rows, passages, hint=hint)
 
-    def encode(rows: range) -> Float[np.ndarray, "n d"]:
-        return checked(np.asarray(encoder.embed_passages(passages.get(rows))), rows)
-
-    def stream(ranges: Sequence[range]) -> Iterator[np.ndarray]:
-        assert isinstance(encoder, StreamEncoder)
-        return encoded_rows(passages, encoder.stream_passages, checked, ranges)
-
-    _write_vectors(
+    write_vectors(
         Path(directory).absolute(),
         source_of(passages, encoder=encoder.identity) | layout,
-        stream if isinstance(encoder, StreamEncoder) else by_chunks(encode, chunk_rows),
-        chunk_rows=chunk_rows,
+        encoded_rows(passages, encoder.stream_passages, checked),
         label="encoding passages",
         part=part,
     )
 
 
-def build_vectors(
-    directory: Path,
-    settings: dict[str, Any],
-    make: Callable[[range], Float[np.ndarray, "n d"]],
-    *,
-    chunk_rows: int | None,
-    label: str,
+def write_vectors(
+    directory: Path, settings: dict[str, Any], make: Stream, *, label: str, part: BuildPart = WHOLE
 ) -> None:
-    """Writes the files of a matrix from the vectors [n dimension] that ``make`` gives for rows."""
-    _write_vectors(
-        directory, settings, by_chunks(make, chunk_rows), chunk_rows=chunk_rows, label=label
-    )
-
-
-def _write_vectors(
-    directory: Path,
-    settings: dict[str, Any],
-    make: Stream,
-    *,
-    chunk_rows: int | None,
-    label: str,
-    part: BuildPart = WHOLE,
-) -> None:
+    """Writes the files of a matrix from vectors in the stored precision."""
     if settings["dtype"] not in ("float16", "float32"):
         raise InputError(f"dtype must be 'float16' or 'float32', not {settings['dtype']!r}")
     build_arrays(
         directory,
         settings,
         make,
-        kind=KIND,
-        stem="vectors",
         width=settings["dimension"],
         dtype=settings["dtype"],
-        chunk_rows=chunk_rows,
+        kind=KIND,
+        stem="vectors",
         label=label,
         part=part,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -166,7 +166,7 @@ class BagOfTokens:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> BagOfTokens:
-        """Opens the index that `build_bag_of_tokens` wrote with the same tokenizer and corpus.
+        """Opens the index that `write_bag_of_tokens` wrote with the same tokenizer and corpus.
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
         of all files; None does so up to 1 GiB.
@@ -222,18 +222,6 @@ class BagOfTokens:
         return self.searcher.search(queries, min(k, len(self)))
 
 
-def build_bag_of_tokens(
-    passages: Passages,
-    tokenizer: BagTokenizer,
-    directory: str | Path,
-    *,
-    shard_rows: int = MOST_ROWS,
-) -> BagOfTokens:
-    """`write_bag_of_tokens` of the whole corpus, opened."""
-    write_bag_of_tokens(passages, tokenizer, directory, shard_rows=shard_rows)
-    return BagOfTokens.open(directory, passages, tokenizer, verify=False)
-
-
 def write_bag_of_tokens(
     passages: Passages,
     tokenizer: BagTokenizer,
@@ -256,15 +244,16 @@ def write_bag_of_tokens(
         raise InputError(f"shard_rows is {shard_rows:,}; a file holds at most {MOST_ROWS:,} rows")
     tile = tile_size(min(shard_rows, len(passages)))
 
-    def write(path: Path, rows: range, advance: Advance) -> File:
-        bags: list[np.ndarray] = []
+    def write(files: Sequence[tuple[Path, range]], advance: Advance) -> Generator[File]:
         # The tokenizer uses all cores; while one chunk is turned into arrays, it has another.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
-            for some in pool.map(lambda chunk: tokenizer.tokens(passages.get(chunk)), chunks):
-                bags += some
-                advance(len(some))
-        return write_tokens(path, bags, tile)
+            for path, rows in files:
+                bags: list[np.ndarray] = []
+                chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+                for some in pool.map(lambda chunk: tokenizer.tokens(passages.get(chunk)), chunks):
+                    bags += some
+                    advance(len(some))
+                yield write_tokens(path, bags, tile)
 
     source = source_of(passages, tokenizer=tokenizer.identity)
     build_shards(

@@ -33,8 +33,9 @@ from jaxrag.models.bert.towers import Towers, tower
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval import buckets
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
+from jaxrag.retrieval.sidr.sparse import SparseIndex, write_sparse
 from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
@@ -163,13 +164,19 @@ class SidrEncoder:
 
     def index(self, passages: Passages, directory: Path) -> SparseIndex:
         """The vectors of a corpus in ``directory``, computed on first use."""
-        return build_sparse(
+        self.write_index(passages, directory)
+        return SparseIndex.open(directory, passages, self.identity, verify=False)
+
+    def write_index(self, passages: Passages, directory: Path, part: BuildPart = WHOLE) -> None:
+        """Computes the vectors of a corpus, or one process's part of them, as far as missing."""
+        write_sparse(
             passages,
-            self.embed_passages,
+            self.stream_passages,
             self.identity,
             directory,
             vocabulary=self.dimension,
             length=self.entries,
+            part=part,
         )
 
     def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:

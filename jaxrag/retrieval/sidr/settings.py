@@ -10,7 +10,7 @@ from jaxrag.models.bert.sidr import first_token, is_trained, load_sidr_tokenizer
 from jaxrag.models.bert.towers import has_towers
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
-from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
+from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, sample_rows
@@ -18,7 +18,6 @@ from jaxrag.retrieval.sidr import bag_of_tokens, sparse
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
-from jaxrag.retrieval.sidr.sparse import SparseIndex, write_sparse
 from jaxrag.retrieval.sidr.token_tiles import tokens_bytes
 from jaxrag.types import InputError
 
@@ -71,38 +70,21 @@ class Sidr:
     def open(self, passages: Passages, cache: Path) -> SidrIndex:
         """Opens the index, building it on first use."""
         encoder, directory = self.encoder(), self._directory(passages, cache)
-        self._write(passages, directory, WHOLE, None if self._over_tokens else encoder)
         if self._over_tokens:
             bags = self._bags(self.located())
+            write_bag_of_tokens(passages, bags, directory)
             index = BagOfTokens.open(directory, passages, bags, verify=False)
         else:
-            index = SparseIndex.open(
-                directory, passages, _of_passages(encoder).identity, verify=False
-            )
+            index = _of_passages(encoder).index(passages, directory)
         return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Builds the index, or one process's part of it; that of token sets needs no network."""
-        encoder = None if self._over_tokens else self.encoder()
-        self._write(passages, self._directory(passages, cache), part, encoder)
-
-    def _write(
-        self, passages: Passages, directory: Path, part: BuildPart, encoder: SidrEncoder | None
-    ) -> None:
-        if encoder is None:
+        directory = self._directory(passages, cache)
+        if self._over_tokens:
             write_bag_of_tokens(passages, self._bags(self.located()), directory, part=part)
-            return
-        towers = _of_passages(encoder)
-        write_sparse(
-            passages,
-            towers.embed_passages,
-            towers.identity,
-            directory,
-            vocabulary=towers.dimension,
-            length=towers.entries,
-            stream=towers.stream_passages,
-            part=part,
-        )
+        else:
+            _of_passages(self.encoder()).write_index(passages, directory, part)
 
     def footprint(self, passages: Passages) -> Footprint:
         """Bytes of the token sets, or of the vectors with 4 bytes an entry."""

@@ -28,7 +28,6 @@ from jaxrag.retrieval.corpus.builds import (
     BuildPart,
     ShardedRows,
     build_arrays,
-    by_chunks,
     encoded_rows,
 )
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
@@ -40,11 +39,14 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "sparse"
-Encode = Callable[[Sequence[Passage]], tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]]
-"""Maps passages to token ids and weights, in any order; entries with weight 0 are padding."""
+Encode = Callable[
+    [Iterable[Passage]],
+    Iterator[tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]],
+]
+"""Maps passages, read lazily, to token ids and weights, in any order, in blocks of passages.
 
-StreamEncode = Callable[[Iterable[Passage]], Iterator[Any]]
-"""As `Encode`, for passages that are read lazily, in blocks."""
+Entries with weight 0 are padding.
+"""
 
 _BLOCK = 32  # queries searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
@@ -77,7 +79,7 @@ class SparseIndex:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> SparseIndex:
-        """Opens the index of `build_sparse` for a corpus and an ``encoder`` (its identity).
+        """Opens the index of `write_sparse` for a corpus and an ``encoder`` (its identity).
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
         of all files; None does so up to 1 GiB.
@@ -229,31 +231,6 @@ def _shard(rows: ShardedRows, mesh: Mesh) -> Any:
     return jax.make_array_from_callback(shape, NamedSharding(mesh, P("rows")), read)
 
 
-def build_sparse(
-    passages: Passages,
-    encode: Encode,
-    identity: str,
-    directory: str | Path,
-    *,
-    vocabulary: int,
-    length: int = 768,
-    shard_rows: int = 1 << 16,
-    chunk_rows: int | None = None,
-) -> SparseIndex:
-    """`write_sparse` of the whole corpus, opened."""
-    write_sparse(
-        passages,
-        encode,
-        identity,
-        directory,
-        vocabulary=vocabulary,
-        length=length,
-        shard_rows=shard_rows,
-        chunk_rows=chunk_rows,
-    )
-    return SparseIndex.open(directory, passages, identity, verify=False)
-
-
 def write_sparse(
     passages: Passages,
     encode: Encode,
@@ -263,13 +240,11 @@ def write_sparse(
     vocabulary: int,
     length: int = 768,
     shard_rows: int = 1 << 16,
-    chunk_rows: int | None = None,
-    stream: StreamEncode | None = None,
     part: BuildPart = WHOLE,
 ) -> None:
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
-    Encoded rows are kept, up to the last chunk that reached the disk.
+    Encoded rows are kept, up to the last that reached the disk.
 
     Args:
       passages: the corpus.
@@ -279,8 +254,6 @@ def write_sparse(
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.
       shard_rows: rows of one file.
-      chunk_rows: rows that reach the disk at a time; None: those of 5 seconds.
-      stream: computes the same as ``encode``, and reads passages ahead.
       part: of the files that this process builds.
 
     Raises:
@@ -291,21 +264,14 @@ def write_sparse(
         raise InputError(f"vocabulary is {vocabulary:,}; ids of 16 bits allow 1 to 65,535")
     layout = {"vocabulary": vocabulary, "length": length, "shard_rows": shard_rows}
     finish = functools.partial(_entries, passages, vocabulary=vocabulary, length=length)
-
-    def make(ranges: Sequence[range]) -> Iterator[np.ndarray]:
-        if stream is not None:
-            return encoded_rows(passages, stream, finish, ranges)
-        return by_chunks(lambda rows: finish(encode(passages.get(rows)), rows), chunk_rows)(ranges)
-
     build_arrays(
         Path(directory).absolute(),
         source_of(passages, encoder=identity) | layout,
-        make,
-        kind=KIND,
-        stem="entries",
+        encoded_rows(passages, encode, finish),
         width=2 * length,
         dtype="uint16",
-        chunk_rows=chunk_rows,
+        kind=KIND,
+        stem="entries",
         label="encoding passages",
         part=part,
     )

@@ -11,32 +11,10 @@ from jaxtyping import Float
 
 from jaxrag.types import InputError
 
-_HEADER = struct.Struct("<4siqqqBi")  # kind, d, ntotal, two unused, is_trained, metric
-_LENGTH = struct.Struct("<Q")  # of the array of numbers that follows
-_FLAT = "IxFI"
-_OTHERS = {
-    "IxF2": "IndexFlatL2",
-    "IxFl": "IndexFlat of another metric",
-    "IxPq": "IndexPQ",
-    "IxPo": "IndexPQ",
-    "IxSQ": "IndexScalarQuantizer",
-    "IwFl": "IndexIVFFlat",
-    "IvFl": "IndexIVFFlat",
-    "IwPQ": "IndexIVFPQ",
-    "IvPQ": "IndexIVFPQ",
-    "IwQR": "IndexIVFPQR",
-    "IwSq": "IndexIVFScalarQuantizer",
-    "IwSQ": "IndexIVFScalarQuantizer",
-    "IwPf": "IndexIVFPQFastScan",
-    "IHNf": "IndexHNSWFlat",
-    "IHNp": "IndexHNSWPQ",
-    "IHNs": "IndexHNSWSQ",
-    "IxPT": "IndexPreTransform",
-    "IxRF": "IndexRefineFlat",
-    "IxMp": "IndexIDMap",
-    "IxM2": "IndexIDMap2",
-    "IBxF": "IndexBinaryFlat",
-}
+_HEADER = struct.Struct("<4siqqqBiQ")
+"""Kind, dimension, number of vectors, two unused, is_trained, metric, count of all numbers."""
+
+_INNER_PRODUCT = 0  # among faiss's metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,22 +38,27 @@ class FlatVectors:
         Raises:
           InputError: no such file, another kind of index, or a file that is cut short.
         """
-        path = _index_file(Path(path).expanduser())
-        with path.open("rb") as stream:
-            header = stream.read(_HEADER.size + _LENGTH.size)
-        kind = header[:4].decode("latin-1")
-        if kind != _FLAT:
-            named = _OTHERS.get(kind)
-            what = f"an {named}" if named else f"no known index of faiss (it begins {kind!r})"
+        path = Path(path).expanduser()
+        files = [path] if path.is_file() else sorted(path.glob("*.index"))
+        if len(files) != 1:
             raise InputError(
-                f"{path} is {what}; only whole vectors of an IndexFlatIP can be imported"
+                f"{path} is no file of faiss, nor a folder with one *.index file (there: "
+                f"{', '.join(file.name for file in files) or 'none'}); give the file, such as "
+                "e5_Flat.index"
             )
-        if len(header) < _HEADER.size + _LENGTH.size:
-            raise InputError(f"{path} has {len(header)} bytes: it is cut short; get it again")
-        _, dimension, count, _, _, _, metric = _HEADER.unpack_from(header)
-        (numbers,) = _LENGTH.unpack_from(header, _HEADER.size)
-        size, expected = path.stat().st_size, len(header) + 4 * dimension * count
-        if metric != 0 or dimension < 1 or count < 1 or numbers != dimension * count:
+        path, size = files[0], files[0].stat().st_size
+        with path.open("rb") as stream:
+            header = stream.read(_HEADER.size)
+        if not header.startswith(b"IxFI"):
+            raise InputError(
+                f"{path} is no IndexFlatIP of faiss (it begins {header[:4]!r}); only whole vectors "
+                "of one can be imported"
+            )
+        if len(header) < _HEADER.size:
+            raise InputError(f"{path} has {size} bytes: it is cut short; get it again")
+        _, dimension, count, _, _, _, metric, numbers = _HEADER.unpack(header)
+        expected = _HEADER.size + 4 * numbers
+        if metric != _INNER_PRODUCT or min(dimension, count) < 1 or numbers != dimension * count:
             raise InputError(
                 f"the header of {path} is not an IndexFlatIP's with vectors: metric {metric}, "
                 f"{count:,} vectors of {dimension} numbers, {numbers:,} numbers in all"
@@ -89,19 +72,6 @@ class FlatVectors:
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
         """The vectors of consecutive rows, float32."""
-        offset = _HEADER.size + _LENGTH.size + 4 * self.dimension * rows.start
+        offset = _HEADER.size + 4 * self.dimension * rows.start
         numbers = np.fromfile(self.path, "<f4", len(rows) * self.dimension, offset=offset)
         return numbers.reshape(len(rows), self.dimension)
-
-
-def _index_file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    files = sorted(path.glob("*.index")) if path.is_dir() else []
-    if len(files) != 1:
-        there = ", ".join(file.name for file in files) or "none"
-        raise InputError(
-            f"{path} is no file of faiss, nor a folder with one *.index file (there: {there}); "
-            "give the file, such as e5_Flat.index"
-        )
-    return files[0]

@@ -7,34 +7,30 @@ wiki18_100w, 21,015,324 passages, as one IndexFlatIP of 64.6 GB.
 from __future__ import annotations
 
 import dataclasses
-import logging
-import shutil
 from pathlib import Path
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.corpus.builds import BuildPart
-from jaxrag.retrieval.corpus.manifest import read_manifest, source_of, state_of
+from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import exact_footprint, memory_of
-from jaxrag.retrieval.dense.matrix import KIND, StoredType, as_stored, build_vectors
+from jaxrag.retrieval.dense.exact import exact_footprint
+from jaxrag.retrieval.dense.matrix import KIND, StoredType
 from jaxrag.retrieval.dense.published_encoders import e5
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
 from jaxrag.retrieval.wiki_dpr.faiss_flat import FlatVectors
-from jaxrag.retrieval.wiki_dpr.index import VECTORS, open_index, with_questions
+from jaxrag.retrieval.wiki_dpr.index import VECTORS, ImportedVectors, import_vectors
 from jaxrag.retrieval.wiki_dpr.sources import fingerprint_file
 from jaxrag.types import InputError, Passage
 
-_CHUNK = 8192  # rows converted at a time, and so the most that an interruption loses
 _LEAST = 0.95  # median cosine of a passage's vector and the published one
-_log = logging.getLogger("jaxrag")
 
 
 @dataclasses.dataclass(frozen=True)
-class FaissFlat:
+class FaissFlat(ImportedVectors):
     """Vectors of the run's corpus from a file of FAISS's IndexFlatIP, in the corpus's order.
 
     The default is E5's index of FlashRAG, for the corpus wiki18_100w.
@@ -42,28 +38,11 @@ class FaissFlat:
     Attributes:
       source: the file, or the folder that has it; needed until it is imported.
       encoder: of the vectors; also encodes queries.
-      exact: whether every passage is scored for every query; otherwise ScaNN searches.
-      leaves, leaves_to_search: as in `Scann`.
-      memory_gb: as in `Exact`.
-      dtype: stored precision of the vectors; float16 rounds by up to 2^-11 of a number's size.
       compared: passages that are encoded and compared with their vectors before the import.
-      verify: whether to compare the hashes of all vectors when the index is opened.
     """
 
-    source: str = ""
     encoder: BiEncoder = e5()
-    exact: bool = False
-    leaves: int = 0
-    leaves_to_search: int = 0
-    memory_gb: float = 0.0
-    dtype: StoredType = "float16"
     compared: int = 32
-    verify: bool = False
-
-    gives_vectors = True
-
-    def __post_init__(self) -> None:
-        memory_of(self.memory_gb)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -73,7 +52,7 @@ class FaissFlat:
     @property
     def name(self) -> str:
         """Name in tables."""
-        return f"published vectors, {'exact' if self.exact else 'ScaNN'}"
+        return f"published vectors, {self._search}"
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, importing and training on first use.
@@ -82,13 +61,7 @@ class FaissFlat:
           InputError: nothing is imported and no ``source`` given; see `import_flat`.
         """
         directory, encoder = self._directory(passages, cache), self.encoder.load()
-        state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
-        if state != "built":
-            if not self.source:
-                raise InputError(
-                    f"{directory} holds no complete import ({state}). Give the published file, "
-                    "such as e5_Flat.index: --config.index.source=FILE."
-                )
+        if not self._is_imported(directory):
             import_flat(
                 self.source,
                 directory,
@@ -97,17 +70,7 @@ class FaissFlat:
                 dtype=self.dtype,
                 compared=self.compared,
             )
-        index = open_index(
-            directory,
-            passages,
-            encoder,
-            metric="inner_product",
-            exact=self.exact,
-            leaves=self.leaves,
-            leaves_to_search=self.leaves_to_search,
-            memory_gb=self.memory_gb,
-        )
-        return with_questions(index, encoder)
+        return self._open(directory, passages, encoder, "inner_product")
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Imports the vectors; not in parts."""
@@ -138,36 +101,34 @@ class FaissFlat:
 
 def import_flat(
     source: str | Path,
-    directory: str | Path,
+    directory: Path,
     passages: Passages,
     encoder: TextEncoder,
     *,
     dtype: StoredType = "float16",
     compared: int = 32,
     shard_rows: int = 50_000,
-    chunk_rows: int = _CHUNK,
 ) -> None:
     """Imports the vectors of a corpus, or finishes an interrupted import.
 
-    The vectors go to ``directory/vectors``, a matrix as `build_matrix` writes it; undamaged files
-    are kept. The source is not needed afterwards.
+    The vectors go to ``directory/vectors``, see `import_vectors`. The source is not needed
+    afterwards.
 
     Args:
       source: see `FlatVectors.open`.
       directory: made if need be.
       passages: the corpus of the vectors, in their order.
       encoder: of the vectors.
-      dtype: stored precision.
+      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
       compared: passages, spread over the corpus, that are encoded and compared with their vectors.
       shard_rows: rows of one file.
-      chunk_rows: rows converted at a time.
 
     Raises:
       InputError: an invalid file, another number or length of vectors than of the corpus and the
         encoder, vectors of other passages or of another encoder, a vector that is not finite, a
         directory with something else, or a full disk.
     """
-    flat, directory = FlatVectors.open(source), Path(directory).expanduser().absolute()
+    flat = FlatVectors.open(source)
     if flat.count != len(passages):
         raise InputError(
             f"{flat.path} has {flat.count:,} vectors and the corpus {len(passages):,} passages: "
@@ -179,30 +140,16 @@ def import_flat(
             f"the vectors in {flat.path} have {flat.dimension} numbers, and the encoder makes "
             f"{encoder.dimension}: they are of different models"
         )
-    _compare(flat, passages, encoder, compared)
-    _tell_needs(flat, directory, dtype)
-
-    def convert(rows: range) -> np.ndarray:
-        hint = "get its file again, or import in float32"
-        return as_stored(flat.vectors(rows), dtype, rows, passages, hint=hint)
-
-    described = canonical({"published": [fingerprint_file(flat.path)], "count": flat.count})
-    layout = {"dimension": flat.dimension, "dtype": dtype, "shard_rows": shard_rows}
-    build_vectors(
-        directory / VECTORS,
-        source_of(passages, encoder=described) | layout,
-        convert,
-        chunk_rows=chunk_rows,
-        label="importing vectors",
-    )
+    if compared > 0:
+        _compare(flat, passages, encoder, compared)
+    described = {"published": [fingerprint_file(flat.path)], "count": flat.count}
+    import_vectors(flat, described, directory, passages, dtype=dtype, shard_rows=shard_rows)
 
 
 def _compare(flat: FlatVectors, passages: Passages, encoder: TextEncoder, count: int) -> None:
     """Refuses vectors that are not those of the passages, by some that are encoded again."""
-    if count < 1:
-        return
     rows = np.unique(np.linspace(0, flat.count - 1, count).astype(int)).tolist()
-    ours = encoder.embed_passages([_as_published(passage) for passage in passages.get(rows)])
+    ours = np.concatenate([*encoder.stream_passages(map(_as_published, passages.get(rows)))])
     theirs = np.concatenate([flat.vectors(range(row, row + 1)) for row in rows])
     with np.errstate(invalid="ignore"):  # `as_stored` reports numbers that are not finite
         sizes = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
@@ -220,13 +167,3 @@ def _as_published(passage: Passage) -> Passage:
     if not passage.title:
         return passage
     return Passage(passage.id, "", f'"{passage.title}"\n{passage.text}')
-
-
-def _tell_needs(flat: FlatVectors, directory: Path, dtype: StoredType) -> None:
-    needed = flat.count * flat.dimension * np.dtype(dtype).itemsize / 1e9
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    free = shutil.disk_usage(existing).free / 1e9
-    _log.warning(
-        "%d vectors of %d numbers from %s need %.1f GB in %s; %.1f GB are free",
-        *(flat.count, flat.dimension, flat.path, needed, directory, free),
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.builds import BuildPart
+from jaxrag.retrieval.corpus.builds import BuildPart, by_chunks
 from jaxrag.retrieval.corpus.manifest import (
     Manifest,
     check_settings,
@@ -38,19 +38,19 @@ from jaxrag.retrieval.dense.matrix import (
     Metric,
     StoredType,
     as_stored,
-    build_vectors,
     check_metric,
+    write_vectors,
 )
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
-from jaxrag.retrieval.retriever import Retriever, TextEncoder
+from jaxrag.retrieval.retriever import QueryEncoder, Retriever, TextEncoder
 from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
+from jaxrag.retrieval.wiki_dpr.faiss_flat import FlatVectors
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage
 
 PASSAGES, VECTORS = "passages", "vectors"
 _IMPORT = "published vectors"
-_CHUNK = 8192  # rows converted at a time, and so the most that an interruption loses
 
 
 def dpr_questions(
@@ -63,28 +63,22 @@ def dpr_questions(
 
 
 @dataclasses.dataclass(frozen=True)
-class WikiDpr:
-    """WikiDPR, or other passages published with their vectors.
-
-    The data set's own corpus is not searched.
+class ImportedVectors:
+    """Settings that indexes of published vectors share.
 
     Attributes:
-      source: folder of the published files; needed until they are imported.
-      path: directory of the import; "" is "wiki_dpr" in the cache.
+      source: the published files; needed until they are imported.
       encoder: encoder of questions; must match the vectors.
-      metric: "l2", as in ERRR, or "inner_product", for which DPR was trained.
       exact: whether every passage is scored for every query; otherwise ScaNN searches.
       leaves, leaves_to_search: as in `Scann`.
       memory_gb: as in `Exact`.
-      dtype: stored precision of the vectors.
+      dtype: stored precision of the vectors; float16 rounds by up to 2^-11 of a number's size.
       verify: whether to compare the hashes of all vectors when the index is opened; damaged files
         are imported again if ``source`` is given.
     """
 
     source: str = ""
-    path: str = ""
-    encoder: BiEncoder = dpr_questions()
-    metric: Metric = "l2"
+    encoder: BiEncoder = BiEncoder()
     exact: bool = False
     leaves: int = 0
     leaves_to_search: int = 0
@@ -93,16 +87,73 @@ class WikiDpr:
     verify: bool = False
 
     gives_vectors = True
+
+    def __post_init__(self) -> None:
+        memory_of(self.memory_gb)
+
+    @property
+    def _search(self) -> str:
+        return "exact" if self.exact else "ScaNN"
+
+    def _is_imported(self, directory: Path) -> bool:
+        """Whether the vectors are there; InputError if not, and no ``source`` is given."""
+        state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
+        if state != "built" and not self.source:
+            raise InputError(
+                f"{directory} holds no complete import ({state}). Give the published files: "
+                "--config.index.source=PATH."
+            )
+        return state == "built"
+
+    def _open(
+        self, directory: Path, passages: Passages, encoder: TextEncoder, metric: Metric
+    ) -> Retriever:
+        """Opens imported vectors; queries are embedded with ``encoder``."""
+        vectors = directory / VECTORS
+        published = PublishedVectors.of(vectors, encoder)
+        if self.exact:
+            memory = memory_of(self.memory_gb)
+            index = ExactIndex.open(
+                vectors, published, passages, metric=metric, memory=memory, verify=False
+            )
+        else:
+            index = ScannIndex.open(
+                vectors,
+                published,
+                passages,
+                settings=ScannSettings(metric=metric, leaves=self.leaves or None),
+                leaves_to_search=self.leaves_to_search or None,
+                verify=False,
+            )
+        return with_questions(index, encoder)
+
+
+@dataclasses.dataclass(frozen=True)
+class WikiDpr(ImportedVectors):
+    """WikiDPR, or other passages published with their vectors.
+
+    The data set's own corpus is not searched.
+
+    Attributes:
+      source: folder of the published files; needed until they are imported.
+      path: directory of the import; "" is "wiki_dpr" in the cache.
+      metric: "l2", as in ERRR, or "inner_product", for which DPR was trained.
+    """
+
+    encoder: BiEncoder = dpr_questions()
+    path: str = ""
+    metric: Metric = "l2"
+
     checkpoints = ()  # its encoder names neither directory nor state
 
     def __post_init__(self) -> None:
         check_metric(self.metric)
-        memory_of(self.memory_gb)
+        super().__post_init__()
 
     @property
     def name(self) -> str:
         """Name in tables."""
-        return f"WikiDPR, {'exact' if self.exact else 'ScaNN'}"
+        return f"WikiDPR, {self._search}"
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, importing and training on first use.
@@ -111,26 +162,9 @@ class WikiDpr:
           InputError: nothing is imported and no ``source`` given; see `import_published`.
         """
         directory, encoder = self._directory(cache), self.encoder.load()
-        state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
-        if state != "built" or not is_complete(directory / PASSAGES):
-            if not self.source:
-                raise InputError(
-                    f"{directory} holds no complete import ({state}). Give the folder of the "
-                    "published files: --config.index.source=FOLDER."
-                )
+        if not self._is_imported(directory):
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
-        passages = Passages.open(directory / PASSAGES)
-        index = open_index(
-            directory,
-            passages,
-            encoder,
-            metric=self.metric,
-            exact=self.exact,
-            leaves=self.leaves,
-            leaves_to_search=self.leaves_to_search,
-            memory_gb=self.memory_gb,
-        )
-        return with_questions(index, encoder)
+        return self._open(directory, Passages.open(directory / PASSAGES), encoder, self.metric)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Imports the vectors; not in parts."""
@@ -155,32 +189,6 @@ class WikiDpr:
         return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
 
 
-def open_index(
-    directory: Path,
-    passages: Passages,
-    questions: TextEncoder,
-    *,
-    metric: Metric,
-    exact: bool,
-    leaves: int,
-    leaves_to_search: int,
-    memory_gb: float,
-) -> ExactIndex | ScannIndex:
-    """Opens the vectors that an import wrote to ``directory/vectors``; settings as of `WikiDpr`."""
-    encoder, where = PublishedVectors.of(directory, questions), directory / VECTORS
-    if exact:
-        memory = memory_of(memory_gb)
-        return ExactIndex.open(where, encoder, passages, metric=metric, memory=memory, verify=False)
-    return ScannIndex.build(
-        where,
-        encoder,
-        passages,
-        settings=ScannSettings(metric=metric, leaves=leaves or None),
-        leaves_to_search=leaves_to_search or None,
-        verify=False,
-    )
-
-
 def import_published(
     source: str | Path,
     directory: str | Path,
@@ -188,14 +196,13 @@ def import_published(
     dimension: int,
     dtype: StoredType = "float16",
     shard_rows: int = 50_000,
-    chunk_rows: int = _CHUNK,
 ) -> None:
     """Imports passages and vectors, or finishes an interrupted import.
 
     The passages go to ``directory/passages`` (all or nothing), then the vectors to
-    ``directory/vectors``, a matrix as `build_matrix` writes it, shard by shard; undamaged files are
-    kept. Everything is streamed: memory holds a chunk of vectors and, while the passages are
-    written, about 20 bytes for each. The sources are not needed afterwards.
+    ``directory/vectors``, see `import_vectors`. Everything is streamed: memory holds a chunk of
+    vectors and, while the passages are written, about 20 bytes for each. The sources are not needed
+    afterwards.
 
     Args:
       source: folder of the published files, see `open_published`.
@@ -203,7 +210,6 @@ def import_published(
       dimension: length of the query encoder's vectors.
       dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
       shard_rows: rows of one file.
-      chunk_rows: rows converted at a time.
 
     Raises:
       InputError: invalid files (see `open_published`), a vector that is not finite or of another
@@ -221,21 +227,57 @@ def import_published(
     with exclusive_directory(directory):
         _begin(directory, described)
         passages = _passages(published, directory / PASSAGES, states)
-        layout = {"dimension": dimension, "dtype": dtype, "shard_rows": shard_rows}
-
-        def convert(rows: range) -> np.ndarray:
-            hint = "get its file again, or import in float32"
-            stored = as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
-            check_unchanged(states)
-            return stored
-
-        build_vectors(
-            directory / VECTORS,
-            source_of(passages, encoder=canonical(described)) | layout,
-            convert,
-            chunk_rows=chunk_rows,
-            label="importing vectors",
+        import_vectors(
+            published,
+            described,
+            directory,
+            passages,
+            dtype=dtype,
+            shard_rows=shard_rows,
+            states=states,
         )
+
+
+def import_vectors(
+    published: Published | FlatVectors,
+    described: Mapping[str, Any],
+    directory: Path,
+    passages: Passages,
+    *,
+    dtype: StoredType,
+    shard_rows: int,
+    states: Sequence[FileState] = (),
+) -> None:
+    """Writes published vectors to ``directory/vectors``, a matrix as `write_matrix` writes it.
+
+    Undamaged files are kept.
+
+    Args:
+      published: the vectors.
+      described: what tells the published files from others, plain JSON.
+      directory: made if need be.
+      passages: the corpus of the vectors, in their order.
+      dtype: stored precision.
+      shard_rows: rows of one file.
+      states: of the published files, in which they must remain.
+
+    Raises:
+      InputError: see `import_published`.
+    """
+
+    def convert(rows: range) -> np.ndarray:
+        hint = "get its file again, or import in float32"
+        stored = as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
+        check_unchanged(states)
+        return stored
+
+    layout = {"dimension": published.dimension, "dtype": dtype, "shard_rows": shard_rows}
+    write_vectors(
+        directory.expanduser().absolute() / VECTORS,
+        source_of(passages, encoder=canonical(described)) | layout,
+        by_chunks(convert),
+        label="importing vectors",
+    )
 
 
 def _begin(directory: Path, described: dict[str, Any]) -> None:
@@ -265,7 +307,7 @@ def _passages(published: Published, directory: Path, states: list[FileState]) ->
 
 @dataclasses.dataclass(frozen=True)
 class PublishedVectors:
-    """Placeholder for the passage encoder of imported vectors, which is not available.
+    """Imported vectors with the encoder of questions; that of passages is not available.
 
     Attributes:
       identity: canonical JSON of the imported files.
@@ -275,20 +317,20 @@ class PublishedVectors:
 
     identity: str
     dimension: int
-    queries: TextEncoder
+    queries: QueryEncoder
 
     @classmethod
-    def of(cls, directory: Path, queries: TextEncoder) -> PublishedVectors:
-        """The vectors of a finished import.
+    def of(cls, vectors: Path, queries: QueryEncoder) -> PublishedVectors:
+        """The vectors of a finished import in the directory ``vectors``.
 
         Raises:
           InputError: nothing is imported, or dimensions differ from those of ``queries``.
         """
-        settings = read_manifest(directory / VECTORS, KIND).settings
+        settings = read_manifest(vectors, KIND).settings
         dimension = settings["dimension"]
         if dimension != queries.dimension:
             raise InputError(
-                f"the vectors in {directory} have {dimension} numbers, and the encoder of "
+                f"the vectors in {vectors} have {dimension} numbers, and the encoder of "
                 f"questions makes {queries.dimension}: they are of different models"
             )
         return cls(canonical(settings["encoder"]), dimension, queries)
@@ -297,19 +339,8 @@ class PublishedVectors:
         """Vectors of questions."""
         return self.queries.embed(texts)
 
-    def embed_passages(self, passages: Sequence[Passage]) -> Float[np.ndarray, "n d"]:
-        """Not possible: passages were encoded elsewhere.
 
-        Raises:
-          InputError: always.
-        """
-        raise InputError(
-            "the passage encoder is not available, since their vectors were imported: other "
-            "passages need an index with an encoder, such as Exact(dpr())"
-        )
-
-
-def with_questions(index: ExactIndex | ScannIndex, encoder: TextEncoder) -> Retriever:
+def with_questions(index: ExactIndex | ScannIndex, encoder: QueryEncoder) -> Retriever:
     """An index of imported vectors that embeds queries with the encoder of questions."""
     parts = {"index": json.loads(index.identity), "questions": json.loads(encoder.identity)}
     return dataclasses.replace(index, identity=canonical(parts), encoder=encoder)

@@ -7,7 +7,9 @@ has them (config psgs_w100), streamed with pyarrow; or DPR's own psgs_w100.tsv w
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,7 @@ _ENDS = 1 << 20  # bytes of a file's beginning and end that are fingerprinted
 _IDS = "ids.npy"
 _TEXTS = ("id", "text", "title")
 _VECTORS = "embeddings"
-_BATCH = 2048  # rows decoded at a time: 6 MB of vectors of 768 float32
+_BATCH = 2048  # passages decoded at a time
 _BUFFER = 1 << 20  # bytes of a column read at a time
 _FORMS = (
     "either *.parquet with the columns id, text, title and embeddings, or one *.tsv or *.tsv.gz "
@@ -175,15 +177,14 @@ class _Group(NamedTuple):
 class ParquetVectors:
     """Passages and their vectors in parquet files.
 
-    Vectors are decoded a few thousand rows at a time. Reading on from where the last call ended
-    costs nothing; any other row decodes its row group from the beginning.
+    A row group is decoded as a whole; the last one is kept, so that reading in order decodes each
+    once.
     """
 
     def __init__(self, groups: Sequence[_Group], count: int) -> None:
         self._groups, self.count = groups, count
-        self._at, self._rest = -1, np.zeros((0, 0), np.float32)
-        self._stream: Iterator[np.ndarray] = iter(())
-        self.dimension = next(self._batches(0)).shape[1]
+        self._decoded = functools.lru_cache(1)(self._decode)
+        self.dimension = self._decode(0).shape[1]
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> ParquetVectors:
@@ -198,8 +199,9 @@ class ParquetVectors:
             with _reading(path), _opened(path) as file:
                 _check_columns(path, file.schema_arrow)
                 for number in range(file.metadata.num_row_groups):
-                    groups.append(_Group(path, number, count))
-                    count += file.metadata.row_group(number).num_rows
+                    if rows := file.metadata.row_group(number).num_rows:
+                        groups.append(_Group(path, number, count))
+                        count += rows
         if not count:
             raise InputError(f"the parquet files from {paths[0]} on have no rows")
         return cls(groups, count)
@@ -216,44 +218,28 @@ class ParquetVectors:
                         yield Passage(str(name), title or "", text)
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """The vectors of consecutive rows, float32; fastest in order.
+        """The vectors of consecutive rows, float32; fastest in order. Memory: two row groups.
 
         Raises:
           InputError: a file is damaged, or a vector is missing or of another length.
         """
-        if rows.start != self._at:
-            self._stream, self._rest = self._batches(rows.start), self._rest[:0]
-        parts, missing = [], len(rows)
-        while missing:
-            if not len(self._rest):
-                self._rest = next(self._stream)
-                self._check_length(self._rest)
-            parts.append(self._rest[:missing])
-            self._rest = self._rest[missing:]
-            missing -= len(parts[-1])
-        self._at = rows.stop
+        starts = [group.start for group in self._groups]
+        first = bisect.bisect_right(starts, rows.start) - 1
+        parts = [np.empty((0, self.dimension), np.float32)]
+        for number in range(first, bisect.bisect_left(starts, rows.stop)):
+            vectors, start = self._decoded(number), starts[number]
+            if vectors.shape[1] != self.dimension:
+                raise InputError(
+                    f"vectors of {self.dimension} and of {vectors.shape[1]} numbers in one corpus"
+                )
+            parts.append(vectors[max(0, rows.start - start) : rows.stop - start])
         return np.concatenate(parts)
 
-    def _check_length(self, batch: np.ndarray) -> None:
-        if batch.shape[1] != self.dimension:
-            raise InputError(
-                f"vectors of {self.dimension} and of {batch.shape[1]} numbers in one corpus"
-            )
-
-    def _batches(self, row: int) -> Iterator[np.ndarray]:
-        """The vectors from a row onwards."""
-        first = max(i for i, group in enumerate(self._groups) if group.start <= row)
-        skip = row - self._groups[first].start
-        for group in self._groups[first:]:
-            with _reading(group.path), _opened(group.path) as file:
-                start = group.start
-                batches = file.iter_batches(_BATCH, row_groups=[group.number], columns=[_VECTORS])
-                for batch in batches:
-                    vectors = _matrix(batch.column(_VECTORS), group.path, start)
-                    start += len(vectors)
-                    if skip < len(vectors):
-                        yield vectors[skip:]
-                    skip = max(0, skip - len(vectors))
+    def _decode(self, number: int) -> Float[np.ndarray, "n d"]:
+        group = self._groups[number]
+        with _reading(group.path), _opened(group.path) as file:
+            column = file.read_row_group(group.number, [_VECTORS]).column(_VECTORS)
+            return _matrix(column.combine_chunks(), group.path, group.start)
 
 
 def _parquet() -> Any:

@@ -24,6 +24,7 @@ from jaxrag.training.step import make_mesh
 from jaxrag.types import InputError, Passage
 from tests.methods.r3.small_sidr import BERT, batch, flat
 from tests.models.bert import small_bert
+from tests.retrieval.fakes import embed_passages
 from tests.training import train_job
 
 FLOAT32 = jnp.dtype("float32")
@@ -110,7 +111,7 @@ def test_a_checkpoint_of_two_towers_is_read_as_published_ones_are(tmp_path: Path
     texts, passages = ["the cat sat", "money of paris"], corpus(tmp_path)
     np.testing.assert_array_equal(encoder.embed(texts), other.embed(texts))
     some = passages.get(range(len(passages)))
-    np.testing.assert_array_equal(encoder.embed_passages(some), other.embed_passages(some))
+    np.testing.assert_array_equal(embed_passages(encoder, some), embed_passages(other, some))
     assert np.abs(encoder.embed(texts) - begun.embed(texts)).max() > 0.01
 
     own: Any = Dpr(str(made), max_length=24)
@@ -120,7 +121,7 @@ def test_a_checkpoint_of_two_towers_is_read_as_published_ones_are(tmp_path: Path
     assert own.encoder().identity != begun.identity
     found = index.search(index.embed(texts), 3)
     scores = (
-        np.float64(other.embed(texts)) @ np.float64(np.float16(other.embed_passages(some))).T
+        np.float64(other.embed(texts)) @ np.float64(np.float16(embed_passages(other, some))).T
     )  # stored as float16
     assert [[*one.ids] for one in found] == np.argsort(-scores, axis=1, kind="stable")[
         :, :3
@@ -149,7 +150,7 @@ def test_vectors_are_those_of_the_last_indexing(tmp_path: Path) -> None:
         [found] = StepIndex(searcher, at(step), step).search_texts(["the cat sat"], 2)
         scores = (
             np.float64(at(step).embed(["the cat sat"]))
-            @ np.float64(np.float16(at(indexed).embed_passages(every))).T
+            @ np.float64(np.float16(embed_passages(at(indexed), every))).T
         )  # stored as float16
         assert [*found.ids] == np.argsort(-scores[0], kind="stable")[:2].tolist()
         np.testing.assert_allclose(found.scores, -np.sort(-scores[0])[:2], rtol=1e-5)

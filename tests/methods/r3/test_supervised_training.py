@@ -49,7 +49,7 @@ def test_words_of_closed_answers_are_no_distant_positives(tmp_path: Path, task: 
     passages = write_passages(
         tmp_path / "corpus", (Passage(f"p{i}", "", text) for i, text in enumerate(texts))
     )
-    index = Bm25Index.build(tmp_path / "bm25", passages)
+    index = Bm25Index.open(tmp_path / "bm25", passages)
     question = Question(
         "q", "is cheese made in Oslo", ("no",), ("yes", "no")[: 2 * (task == "labels")], task
     )
@@ -63,7 +63,7 @@ def test_negatives_rank_high_and_contain_no_answer(tmp_path: Path) -> None:
     passages = write_passages(
         tmp_path / "corpus", (Passage(f"p{i}", "", text) for i, text in enumerate(TEXTS))
     )
-    index = Bm25Index.build(tmp_path / "bm25", passages)
+    index = Bm25Index.open(tmp_path / "bm25", passages)
     known = Question("known", "what is the capital of France", ("Paris",))
     unknown = Question("unknown", "what is the capital of Italy", ("Rome",))
     lost = Question("lost", "which cat sat on the mat", ("Felix",))

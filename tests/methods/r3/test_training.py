@@ -18,12 +18,13 @@ from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Question, Ranking
 from tests.models.bert.small_bert import WORDS
+from tests.retrieval.fakes import build_bag_of_tokens
 from tests.training import train_small
 from tests.training.contents import digest_of
 

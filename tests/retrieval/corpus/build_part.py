@@ -58,12 +58,11 @@ def build(here: Path, kind: str, directory: Path, part: BuildPart) -> None:
         encoder = dataclasses.replace(encoder, own_tokens=False, identity=canonical({"of": "s"}))
         write_sparse(
             passages,
-            encoder.embed_passages,
+            encoder.stream_passages,
             encoder.identity,
             directory,
             vocabulary=encoder.dimension,
             length=encoder.entries,
-            stream=encoder.stream_passages,
             **sizes,
         )
 

@@ -16,27 +16,26 @@ class PowerCut(Exception):
     pass
 
 
-def write(
-    path: Path, rows: range, *, chunk_rows: int | None, cut_after: float = np.inf
-) -> list[int]:
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch):
+    """Every block reaches the disk by itself."""
+    monkeypatch.setattr(builds, "_SECONDS", 0.0)
+
+
+def write(path: Path, rows: range, *, block: int, cut_after: float = np.inf) -> list[int]:
     """Writes a shard of VECTORS; returns the rows that had to be made."""
     made = []
 
-    def make(chunk: range) -> np.ndarray:
-        if len(made) >= cut_after:
-            raise PowerCut
-        made.extend(chunk)
-        return VECTORS[chunk.start : chunk.stop]
+    def make(ranges):
+        for some in ranges:
+            for start in range(0, len(some), block):
+                if len(made) >= cut_after:
+                    raise PowerCut
+                made.extend(some[start : start + block])
+                yield VECTORS[made[-1] + 1 - len(some[start : start + block]) : made[-1] + 1]
 
     advanced = []
-    (file,) = write_arrays(
-        [(path, rows)],
-        by_chunks(make, chunk_rows),
-        width=3,
-        dtype="float16",
-        chunk_rows=chunk_rows,
-        advance=advanced.append,
-    )
+    (file,) = write_arrays([(path, rows)], advanced.append, make=make, width=3, dtype="float16")
     assert file.name == path.name
     assert sum(advanced) == len(rows)
     return made
@@ -54,9 +53,9 @@ def test_a_resumed_build_writes_the_same_file(start, count, chunks, cut_after) -
     with tempfile.TemporaryDirectory() as directory:
         path, whole = Path(directory) / "part.npy", Path(directory) / "whole.npy"
         try:
-            write(path, rows, chunk_rows=chunks[0], cut_after=cut_after)
+            write(path, rows, block=chunks[0], cut_after=cut_after)
         except PowerCut:
-            first = len(rows) - len(write(path, rows, chunk_rows=chunks[1]))
+            first = len(rows) - len(write(path, rows, block=chunks[1]))
             # whole chunks survive, and no more than what was made
             assert first == min(-(-cut_after // chunks[0]) * chunks[0], count)
         np.save(whole, VECTORS[rows.start : rows.stop])
@@ -67,17 +66,17 @@ def test_a_resumed_build_writes_the_same_file(start, count, chunks, cut_after) -
 
 def test_a_finished_file_is_kept_if_its_journal_exists(tmp_path) -> None:
     path = tmp_path / "part.npy"
-    write(path, range(40), chunk_rows=8)
-    assert write(path, range(40), chunk_rows=8) == []
+    write(path, range(40), block=8)
+    assert write(path, range(40), block=8) == []
     builds.journal_of(path).unlink()  # without it, the file is of unknown origin
-    assert len(write(path, range(40), chunk_rows=8)) == 40
+    assert len(write(path, range(40), block=8)) == 40
 
 
 def interrupted(directory: Path) -> Path:
     """A shard of 40 rows cut after 3 chunks of 8."""
     path = directory / "part.npy"
     with pytest.raises(PowerCut):
-        write(path, range(40), chunk_rows=8, cut_after=24)
+        write(path, range(40), block=8, cut_after=24)
     return path
 
 
@@ -99,29 +98,30 @@ def test_only_undamaged_chunks_are_kept(tmp_path, name, damage, remade) -> None:
     path = interrupted(tmp_path)
     file = tmp_path / name
     file.write_bytes(damage(file.read_bytes()))
-    assert len(write(path, range(40), chunk_rows=8)) == remade
+    assert len(write(path, range(40), block=8)) == remade
     assert np.array_equal(np.load(path), VECTORS[:40])
 
 
 def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
     path = interrupted(tmp_path)
-    assert len(write(path, range(39), chunk_rows=8)) == 39
+    assert len(write(path, range(39), block=8)) == 39
     assert np.array_equal(np.load(path), VECTORS[:39])
 
 
 def test_chunks_grow_while_they_are_fast(monkeypatch) -> None:
     clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
     monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(builds, "_SECONDS", 5.0)
     monkeypatch.setattr(builds, "_FIRST", 4)
     monkeypatch.setattr(builds, "_MOST", 16)
-    stream = by_chunks(lambda rows: VECTORS[rows.start : rows.stop], None)
+    stream = by_chunks(lambda rows: VECTORS[rows.start : rows.stop])
     assert [len(block) for block in stream([range(60)])] == [4, 8, 16, 16, 16]
     assert [len(block) for block in stream([range(6), range(20, 40)])] == [4, 2, 16, 4]
     monkeypatch.setattr(builds, "_SECONDS", 1.0)
     assert [len(block) for block in stream([range(12)])] == [4, 4, 4]
 
 
-def test_one_stream_goes_over_all_files(tmp_path) -> None:
+def test_one_stream_goes_over_all_files(tmp_path, monkeypatch) -> None:
     asked, advanced = [], []
 
     def stream(ranges):
@@ -129,27 +129,27 @@ def test_one_stream_goes_over_all_files(tmp_path) -> None:
         rows = np.concatenate([VECTORS[r.start : r.stop] for r in ranges])
         yield from np.split(rows, range(7, len(rows), 7))  # blocks know no files
 
-    def build(chunk_rows=None):
+    def build(seconds):
+        monkeypatch.setattr(builds, "_SECONDS", seconds)
         files = [(tmp_path / f"{i}.npy", range(20 * i, 20 * i + 20)) for i in range(3)]
-        done = write_arrays(
-            files, stream, width=3, dtype="float16", chunk_rows=chunk_rows,
-            advance=advanced.append,
-        )  # fmt: skip
+        done = write_arrays(files, advanced.append, make=stream, width=3, dtype="float16")
         return [file.name for file in done]
 
-    assert build() == ["0.npy", "1.npy", "2.npy"]
+    assert build(5.0) == ["0.npy", "1.npy", "2.npy"]
     assert asked == [[range(20), range(20, 40), range(40, 60)]] and advanced == [20, 20, 20]
     (tmp_path / "1.npy").rename(tmp_path / "1.npy.partial")
     journal = builds.journal_of(tmp_path / "1.npy")
     (tmp_path / "0.npy").unlink()
     # what is left of the second file is of one piece, so it is whole
-    assert build(chunk_rows=8) == ["0.npy", "1.npy", "2.npy"] and journal.exists()
-    assert asked[1] == [range(20)] and advanced[3:] == [40, 8, 8, 4]
+    assert build(0.0) == ["0.npy", "1.npy", "2.npy"] and journal.exists()
+    assert asked[1] == [range(20)] and advanced[3:] == [40, 7, 7, 6]
     for i in range(3):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), VECTORS[20 * i : 20 * i + 20])
 
 
-def test_rows_before_an_error_reach_the_disk(tmp_path) -> None:
+def test_rows_before_an_error_reach_the_disk(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(builds, "_SECONDS", 5.0)
+
     def stream(ranges):
         yield VECTORS[:5]
         yield VECTORS[5:9]
@@ -157,15 +157,11 @@ def test_rows_before_an_error_reach_the_disk(tmp_path) -> None:
 
     def build(make):
         advanced = []
-        list(
-            write_arrays(
-                [(tmp_path / "x.npy", range(20))], make, width=3, dtype="float16", chunk_rows=None,
-                advance=advanced.append,
-            )
-        )  # fmt: skip
+        files = [(tmp_path / "x.npy", range(20))]
+        list(write_arrays(files, advanced.append, make=make, width=3, dtype="float16"))
         return advanced[0]
 
     with pytest.raises(KeyboardInterrupt):
         build(stream)
-    assert build(by_chunks(lambda rows: VECTORS[rows.start : rows.stop], 4)) == 9
+    assert build(by_chunks(lambda rows: VECTORS[rows.start : rows.stop])) == 9
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), VECTORS[:20])

@@ -61,7 +61,7 @@ def test_the_last_part_closes_the_index(tmp_path, whole, count):
 def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, whole, capsys):
     assert build(tmp_path, BuildPart(0, 2)) == 36
     with contextlib.suppress(RuntimeError):
-        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20))
+        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20, block=9))
     assert state_of(tmp_path, "matrix").startswith("unfinished, 6 of its files are there, built in")
     with pytest.raises(InputError, match=r"holds parts of an index; a build without --shard"):
         open_matrix(tmp_path, FakePassages(COUNT), FakeEncoder())
@@ -79,7 +79,7 @@ def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, 
 
 def test_a_part_that_died_goes_on(tmp_path, whole):
     with contextlib.suppress(RuntimeError):
-        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20))
+        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20, block=9))
     assert build(tmp_path, BuildPart(1, 2)) == 34 - 2 * 9
     # with another number of machines, what is there is left out: 0, 2, 4 and 6 are missing
     assert [build(tmp_path, BuildPart(i, 3)) for i in range(3)] == [18, 9, 9]

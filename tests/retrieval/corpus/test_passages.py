@@ -58,7 +58,6 @@ def test_rows_of_ids(tmp_path):
 
 def test_several_files_read_as_one_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 7)
-    monkeypatch.setattr(row_files, "_ROWS_PER_CHUNK", 5)
     written = corpus(23)
     passages = write_passages(tmp_path / "corpus", written)
     assert len(list((tmp_path / "corpus").glob("*array_record*"))) == 4  # 7 + 7 + 7 + 2

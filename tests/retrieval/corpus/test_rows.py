@@ -55,7 +55,6 @@ def content(directory: Path) -> dict[str, bytes]:
 @pytest.fixture
 def small_files(monkeypatch):
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 10)
-    monkeypatch.setattr(row_files, "_ROWS_PER_CHUNK", 4)
 
 
 @hypothesis.settings(deadline=None)
@@ -83,15 +82,7 @@ def by_tfds(one: dict[str, Any]) -> bytes:
 def test_examples_are_those_of_tfds(name, title, aliases):
     one = {"id": name, "title": title, "aliases": aliases}
     parse = tf_example_pb2.Example.FromString
-    assert parse(shards.serialize(one)) == parse(by_tfds(one))
-
-
-@pytest.mark.parametrize("length", [0, 127, 128, 16_383, 16_384, 2_097_152])
-def test_examples_of_long_texts(length):
-    # lengths around 2^7, 2^14 and 2^21, where the number of bytes of a length changes
-    one = {"id": "a" * length, "title": "", "aliases": ["b" * length]}
-    parse = tf_example_pb2.Example.FromString
-    assert parse(shards.serialize(one)) == parse(by_tfds(one))
+    assert parse(row_files.serialize(one)) == parse(by_tfds(one))
 
 
 def test_the_identity_is_the_hash_of_canonical_rows(tmp_path):
@@ -154,14 +145,13 @@ def test_bytes_are_the_same_with_any_number_of_workers(tmp_path):
     assert [one["id"].decode() for one in source] == [f"r{i}" for i in range(47)]
 
 
-def test_files_and_chunks_end_by_size_too(tmp_path, monkeypatch):
+def test_files_end_by_size_too(tmp_path, monkeypatch):
     monkeypatch.setattr(row_files, "_BYTES_PER_FILE", 1000)
-    monkeypatch.setattr(row_files, "_CHARACTERS_PER_CHUNK", 300)
     long = [{"id": str(i), "title": "x" * 200, "aliases": []} for i in range(10)]
     build(tmp_path / "d", 10, workers=0, rows=long)
-    # a line has 200 characters and some 40 of names and quotes: 2 rows a chunk, 3 chunks a file
+    # a line has 200 characters and some 40 of names and quotes
     lengths = json.loads((tmp_path / "d" / "dataset_info.json").read_text())
-    assert lengths["splits"][0]["shardLengths"] == ["6", "4"]
+    assert lengths["splits"][0]["shardLengths"] == ["5", "5"]
 
 
 @pytest.fixture
@@ -243,7 +233,7 @@ def test_a_full_disk_in_this_process(tmp_path, monkeypatch):
 
 
 def _build_slowly(directory: Path, count: int, pause: float) -> None:
-    row_files._ROWS_PER_FILE, row_files._ROWS_PER_CHUNK = 10, 4
+    row_files._ROWS_PER_FILE = 10
 
     def stream() -> Iterator[dict[str, Any]]:
         for number in range(count):

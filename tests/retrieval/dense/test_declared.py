@@ -13,6 +13,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder, Encoder, EncoderSettings
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT
+from tests.retrieval.fakes import embed_passages
 
 OLD = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens",
        "mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens",
@@ -165,7 +166,7 @@ def test_declared_prompts_are_put_before_texts(declared, query, passage, tmp_pat
     )
     caplog.clear()
     np.testing.assert_array_equal(encoder.embed(["cat"]), bare.embed([f"{query}cat"]))
-    found = encoder.embed_passages([Passage("1", "Rome", "on mat")])
+    found = embed_passages(encoder, [Passage("1", "Rome", "on mat")])
     np.testing.assert_array_equal(found, bare.embed([f"{passage}Rome on mat"]))
     told = json.loads(encoder.identity)["encoder"]
     assert (told["query_prefix"], told["passage_prefix"]) == (query, passage)
@@ -220,7 +221,7 @@ def test_settings_that_contradict_are_used_and_logged_once(tmp_path, caplog):
     same = BiEncoder(path, pooling="cls", normalise=True, max_length=64, query_prefix="is ")
     same.load()
     assert not caplog.records  # prefixes are not declared
-    other = EncoderSettings("mean", max_length=9)
+    other = EncoderSettings(pooling="mean", max_length=9)
     vectors = [Encoder.load(path, other).embed(["the cat"]) for _ in range(2)]
     want = reference(tmp_path, "the cat", REFERENCES["mean"])
     np.testing.assert_allclose(vectors[0][0], want / np.linalg.norm(want), atol=1e-5)
@@ -287,4 +288,4 @@ def test_declarations_equal_sentence_transformers(kinds, tmp_path):
     np.testing.assert_allclose(ours.embed(TEXTS), want, atol=2e-5)
     want = peer.encode_document(TEXTS, normalize_embeddings=True)
     passages = [Passage(text, "", text) for text in TEXTS]
-    np.testing.assert_allclose(ours.embed_passages(passages), want, atol=2e-5)
+    np.testing.assert_allclose(embed_passages(ours, passages), want, atol=2e-5)

@@ -11,10 +11,10 @@ import pytest
 
 from jaxrag.retrieval.dense.device_rows import device_budget, fast_type, host_memory
 from jaxrag.retrieval.dense.exact import ExactIndex, exact_footprint, memory_of
-from jaxrag.retrieval.dense.matrix import Matrix, build_matrix
+from jaxrag.retrieval.dense.matrix import Matrix
 from jaxrag.retrieval.settings import Footprint
 from jaxrag.types import InputError
-from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
+from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, build_matrix, numbered
 
 ONE = jax.devices()[:1]
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest
-from jaxrag.retrieval.dense.matrix import best_of, build_matrix, open_matrix, rank
+from jaxrag.retrieval.dense.matrix import best_of, open_matrix, rank
 from jaxrag.types import InputError, Ranking
-from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
+from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, build_matrix, numbered
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -35,16 +35,14 @@ def flip(path: Path, at: int) -> None:
 @given(
     count=st.integers(1, 40),
     shard_rows=st.integers(1, 50),
-    chunk_rows=st.integers(1, 50),
+    block=st.integers(1, 50),
     dtype=st.sampled_from(["float16", "float32"]),
     data=st.data(),
 )
-def test_rows_are_the_passages_vectors(count, shard_rows, chunk_rows, dtype, data) -> None:
-    passages, encoder = FakePassages(count), FakeEncoder()
+def test_rows_are_the_passages_vectors(count, shard_rows, block, dtype, data) -> None:
+    passages, encoder = FakePassages(count), FakeEncoder(block=block)
     with tempfile.TemporaryDirectory() as directory:
-        matrix = build_matrix(
-            passages, encoder, directory, shard_rows=shard_rows, chunk_rows=chunk_rows, dtype=dtype
-        )
+        matrix = build_matrix(passages, encoder, directory, shard_rows=shard_rows, dtype=dtype)
         expected = FakeEncoder().embed_passages(passages.rows).astype(dtype)
         assert matrix.shape == expected.shape
         assert len(matrix.rows.files) == -(-count // shard_rows)
@@ -58,17 +56,17 @@ def test_rows_are_the_passages_vectors(count, shard_rows, chunk_rows, dtype, dat
 @settings(max_examples=8, deadline=None)
 @given(
     shard_rows=st.integers(4, 30),
-    chunk_rows=st.integers(2, 12),
+    block=st.integers(2, 12),
     cuts=st.lists(st.integers(0, 30), max_size=3),
 )
-def test_an_interrupted_build_resumes(shard_rows, chunk_rows, cuts) -> None:
+def test_an_interrupted_build_resumes(shard_rows, block, cuts) -> None:
     passages = FakePassages(25)
-    sizes = {"shard_rows": shard_rows, "chunk_rows": chunk_rows}
+    sizes = {"shard_rows": shard_rows}
     with tempfile.TemporaryDirectory() as directory:
         broken, whole = Path(directory) / "broken", Path(directory) / "whole"
         encoded = 0
         for cut in cuts:
-            encoder = FakeEncoder(fails_after=cut)
+            encoder = FakeEncoder(fails_after=cut, block=block)
             try:
                 build_matrix(passages, encoder, broken, **sizes)
             except RuntimeError:
@@ -84,16 +82,17 @@ def test_an_interrupted_build_resumes(shard_rows, chunk_rows, cuts) -> None:
 
 SLOW_BUILD = """
 import sys, time
-from tests.retrieval.fakes import FakeEncoder, FakePassages
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.corpus import builds
+from tests.retrieval.fakes import FakeEncoder, FakePassages, build_matrix
 
 class Slow(FakeEncoder):
     def embed_passages(self, passages):
         time.sleep(0.01)
         return super().embed_passages(passages)
 
+builds._SECONDS = 0
 print("ready", flush=True)
-build_matrix(FakePassages(300), Slow(), sys.argv[1], shard_rows=60, chunk_rows=4)
+build_matrix(FakePassages(300), Slow(block=4), sys.argv[1], shard_rows=60)
 """
 
 
@@ -111,7 +110,7 @@ def test_a_build_killed_at_random_moments_resumes(tmp_path) -> None:
         process.stdout.close()
     assert killed
     rest = FakeEncoder()
-    sizes = {"shard_rows": 60, "chunk_rows": 4}
+    sizes = {"shard_rows": 60}
     build_matrix(FakePassages(300), rest, tmp_path / "killed", **sizes)
     assert rest.encoded < 300
     build_matrix(FakePassages(300), FakeEncoder(), tmp_path / "whole", **sizes)
@@ -261,19 +260,19 @@ class Spoilt(FakeEncoder):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])  # 1e6 is beyond float16
 def test_refuses_vectors_that_are_not_finite(tmp_path, bad) -> None:
-    encoder = Spoilt()
+    encoder = Spoilt(block=5)
     encoder.bad = bad
     with pytest.raises(InputError, match=r"passage '7' \(row 7\) is not finite in float16"):
-        build_matrix(FakePassages(20), encoder, tmp_path, chunk_rows=5)
-    rest = FakeEncoder()  # the first chunk was kept
-    build_matrix(FakePassages(20), rest, tmp_path, chunk_rows=5)
+        build_matrix(FakePassages(20), encoder, tmp_path)
+    rest = FakeEncoder()  # the first block was kept
+    build_matrix(FakePassages(20), rest, tmp_path)
     assert rest.encoded == 15
 
 
 def test_refuses_vectors_of_another_length(tmp_path) -> None:
     encoder = FakeEncoder(dimension=17)
     encoder.embed_passages = FakeEncoder(dimension=16).embed_passages
-    with pytest.raises(InputError, match=r"shape \(3, 16\) instead of \(3, 17\)"):
+    with pytest.raises(InputError, match=r"shape \(16,\) instead of \(17,\)"):
         build_matrix(FakePassages(3), encoder, tmp_path)
 
 
@@ -286,22 +285,23 @@ def test_too_little_disk_space_is_detected_before_encoding(tmp_path, monkeypatch
     assert encoder.encoded == 0
 
 
-def test_a_full_disk_loses_at_most_one_chunk(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_loses_at_most_one_piece(tmp_path, monkeypatch) -> None:
     writes = []
 
     def to_disk(stream) -> None:
         writes.append(stream)
-        if len(writes) == 9:  # two writes a chunk: the fifth chunk's vectors
+        if len(writes) == 9:  # two writes a piece: the fifth piece's vectors
             raise OSError(errno.ENOSPC, "No space left on device")
         stream.flush()
 
-    sizes = {"shard_rows": 10, "chunk_rows": 4}  # chunks of 4, 4, 2 | 4, 4, ...
+    monkeypatch.setattr(builds, "_SECONDS", 0)
+    sizes = {"shard_rows": 10}  # pieces of 4, 4, 2 | 2, 4, 4 | ...
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
         patch.setattr(builds, "_to_disk", to_disk)
-        build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", **sizes)
+        build_matrix(FakePassages(30), FakeEncoder(block=4), tmp_path / "i", **sizes)
     rest = FakeEncoder()
     build_matrix(FakePassages(30), rest, tmp_path / "i", **sizes)
-    assert rest.encoded == 16
+    assert rest.encoded == 18
     build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", **sizes)
     assert contents(tmp_path / "i") == contents(tmp_path / "whole")
 

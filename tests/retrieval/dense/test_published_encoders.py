@@ -10,7 +10,6 @@ from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
 from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
 from jaxrag.retrieval.dense.exact import Exact, ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.published_encoders import (
     INSTRUCTION,
     bge,
@@ -24,7 +23,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert, small_nomic
 from tests.models.bert.small_bert import BERT, random_tensors
-from tests.retrieval.fakes import FakePassages
+from tests.retrieval.fakes import FakePassages, build_matrix, embed_passages
 
 DPR = BERT | {"model_type": "dpr", "projection_dim": 0}
 QUERIES = ["cat", "the capital of france is paris", "money in bank of river on rug", ""]
@@ -77,7 +76,7 @@ def test_dpr_by_hand(towers):
     np.testing.assert_allclose(loaded.embed(["The cat"])[0], want, atol=1e-5)
     want = state(towers[1], "ctx_encoder.bert_model.",
                  ["[CLS]", "rome", "[SEP]", "is", "capital", "[SEP]"])[0]  # fmt: skip
-    (got,) = loaded.embed_passages([Passage("1", "Rome", "is capital")])
+    (got,) = embed_passages(loaded, [Passage("1", "Rome", "is capital")])
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
@@ -88,10 +87,10 @@ def test_prefixes_of_e5_and_none_of_contriever(plain):
     (query,) = bare.embed(["query: the cat"])
     np.testing.assert_array_equal(loaded["e5"].embed(["the cat"])[0], query)
     (passage,) = bare.embed(["passage: Rome is a capital"])
-    found = loaded["e5"].embed_passages([Passage("1", "Rome", "is a capital")])
+    found = embed_passages(loaded["e5"], [Passage("1", "Rome", "is a capital")])
     np.testing.assert_array_equal(found[0], passage)
     states = state(plain, "", ["[CLS]", "rome", "is", "a", "[SEP]"])
-    found = loaded["contriever"].embed_passages([Passage("1", "Rome", "is a")])
+    found = embed_passages(loaded["contriever"], [Passage("1", "Rome", "is a")])
     np.testing.assert_allclose(found[0], states.mean(axis=0), atol=1e-5)
 
 
@@ -119,7 +118,7 @@ def test_nomic_names_the_task_and_may_keep_the_first_entries(tmp_path):
         whole.load().embed(["the cat"])[0], states / np.linalg.norm(states), atol=1e-6
     )
     (passage,) = raw.embed(["search_document: Rome is a capital"])
-    found = whole.load().embed_passages([Passage("1", "Rome", "is a capital")])[0]
+    found = embed_passages(whole.load(), [Passage("1", "Rome", "is a capital")])[0]
     np.testing.assert_allclose(found, passage / np.linalg.norm(passage), atol=1e-6)
 
     first = dataclasses.replace(nomic(str(path), matryoshka=8), max_length=64)
@@ -143,7 +142,7 @@ def test_two_towers_search_by_both_metrics(towers, tmp_path):
     passages.rows = PASSAGES
     build_matrix(passages, encoder, tmp_path, dtype="float32")
     q = encoder.embed(QUERIES).astype(np.float64)
-    p = encoder.embed_passages(PASSAGES).astype(np.float64)
+    p = embed_passages(encoder, PASSAGES).astype(np.float64)
     scores = {"inner_product": q @ p.T, "l2": -((q[:, None] - p) ** 2).sum(-1)}
     for metric, want in scores.items():
         index = ExactIndex.open(tmp_path, encoder, passages, metric=metric)
@@ -239,7 +238,7 @@ def test_mean_pooled_retrievers_equal_torch(plain, make, query, passage):
     titled = [f"{passage}{p.title} {p.text}" if p.title else passage + p.text for p in PASSAGES]
     for got, texts in (
         (ours.embed(QUERIES), [query + text for text in QUERIES]),
-        (ours.embed_passages(PASSAGES), titled),
+        (embed_passages(ours, PASSAGES), titled),
     ):
         want = torch_mean(model, words, texts)
         if make is e5:
@@ -278,7 +277,7 @@ def test_dpr_equals_torch(tmp_path):
     with_title = [p for p in PASSAGES if p.title]
     out, _ = torch_states(peers["passages"], tokenizer, [p.title for p in with_title],
                           [p.text for p in with_title])  # fmt: skip
-    got = ours.embed_passages(PASSAGES)
+    got = embed_passages(ours, PASSAGES)
     rows = [i for i, p in enumerate(PASSAGES) if p.title]
     np.testing.assert_allclose(got[rows], out.pooler_output.numpy(), atol=2e-5)
     out, _ = torch_states(peers["passages"], tokenizer, [PASSAGES[1].text])

@@ -18,9 +18,9 @@ from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.sidr import token_search, token_tiles
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer
 from jaxrag.types import InputError, Passage
-from tests.retrieval.fakes import FakePassages, numbered
+from tests.retrieval.fakes import FakePassages, build_bag_of_tokens, numbered
 
 ONE = jax.devices()[:1]
 V = 40

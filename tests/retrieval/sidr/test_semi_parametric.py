@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, SidrIndex, late
-from jaxrag.retrieval.sidr.sparse import build_sparse
 from jaxrag.types import InputError, Ranking
 from tests.models.bert.test_sidr import FIRST
-from tests.retrieval.fakes import FakePassages
+from tests.retrieval.fakes import FakePassages, build_bag_of_tokens
 from tests.retrieval.sidr import small_sidr
-from tests.retrieval.sidr.small_sidr import DIMENSION, own, tokens
+from tests.retrieval.sidr.small_sidr import own, tokens
 
 COUNT = 60
 QUESTIONS = small_sidr.texts(7, seed=11)
@@ -53,14 +52,7 @@ def bags(where, encoder):
 
 @pytest.fixture(scope="module")
 def vectors(where, encoder):
-    return build_sparse(
-        Corpus(),
-        encoder.embed_passages,
-        encoder.identity,
-        where / "vectors",
-        vocabulary=DIMENSION,
-        length=encoder.entries,
-    )
+    return encoder.index(Corpus(), where / "vectors")
 
 
 def of_passages(encoder, kind: str) -> np.ndarray:

@@ -40,14 +40,14 @@ from jaxrag.retrieval.corpus.builds import (
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact, ExactIndex, encode_corpus, encoded_corpus
+from jaxrag.retrieval.dense.exact import Exact, ExactIndex, encode_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, best_of, open_matrix
 from jaxrag.retrieval.dense.scann import recall as recalls
 from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
 from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, brute_force, library, train
-from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
+from jaxrag.retrieval.retriever import QueryEncoder, Retriever, check_queries
 from jaxrag.retrieval.settings import Footprint, IndexStatus
 from jaxrag.types import InputError, Ranking
 
@@ -71,7 +71,7 @@ class ScannIndex:
 
     identity: str
     matrix: Matrix
-    encoder: TextEncoder
+    encoder: QueryEncoder
     passages: Passages
     settings: ScannSettings
     content: str
@@ -79,10 +79,10 @@ class ScannIndex:
     leaves_to_search: int
 
     @classmethod
-    def build(
+    def open(
         cls,
         directory: str | Path,
-        encoder: TextEncoder,
+        encoder: QueryEncoder,
         passages: Passages,
         *,
         settings: ScannSettings = _DEFAULTS,
@@ -91,12 +91,12 @@ class ScannIndex:
         memory: int = _HELD,
         verify: bool | None = None,
     ) -> ScannIndex:
-        """Builds an index of the matrix in ``directory``, unless one is there, and opens it.
+        """Opens the index of the matrix in ``directory``, building what is missing or damaged.
 
         The files go to a folder beside the matrix, one for each ``settings``: a tree trained on a
-        sample, then each row's leaf and code. What an interrupted build has finished is kept. Then
-        recall@10 is measured against exact search on 200 queries, see
-        `jaxrag.retrieval.dense.scann.recall`.
+        sample, then each row's leaf and code. What an interrupted build has finished is kept. The
+        default number of leaves is found by measuring recall@10 against exact search on 200
+        queries, once, see `jaxrag.retrieval.dense.scann.recall`.
 
         Args:
           directory: of the matrix.
@@ -107,77 +107,41 @@ class ScannIndex:
           recall: recall@10 that the default number of leaves reaches.
           memory: vectors are held in float32 if they take at most so many bytes, and are read from
             disk otherwise, which is slower; results are the same.
-          verify: see `open_matrix`.
+          verify: see `open_matrix`; also of the index's own files.
 
         Raises:
           InputError: see `open_matrix`; settings out of range; a full disk.
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        _check_search(leaves_to_search, recall)
-        if settings.leaves:
-            files = _Files.beside(matrix.directory, matrix.manifest, settings)
-            files.build(matrix, verify=verify)
-            if Recall.read(files.folder).leaves(recall) is None:
-                held = matrix.in_memory(memory)
-                every = cls._open(held, encoder, passages, settings, settings.leaves, False)
-                _measure(every, files.folder, recall)
-        return cls.open(
-            directory,
-            encoder,
-            passages,
-            settings=settings,
-            leaves_to_search=leaves_to_search,
-            recall=recall,
-            memory=memory,
-            verify=False,  # all were verified above
-        )
-
-    @classmethod
-    def open(
-        cls,
-        directory: str | Path,
-        encoder: TextEncoder,
-        passages: Passages,
-        *,
-        settings: ScannSettings = _DEFAULTS,
-        leaves_to_search: int | None = None,
-        recall: float = _RECALL,
-        memory: int = _HELD,
-        verify: bool | None = None,
-    ) -> ScannIndex:
-        """Opens an index that `build` made with the same settings.
-
-        Raises:
-          InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
-            that has changed; its recall has not been measured.
-        """
-        matrix = open_matrix(directory, passages, encoder, verify=verify)
-        settings = settings.resolved(len(matrix))
-        _check_search(leaves_to_search, recall)
-        leaves = min(leaves_to_search or len(matrix), settings.leaves or 1)
-        if settings.leaves and leaves_to_search is None:
-            files = _Files.beside(matrix.directory, matrix.manifest, settings)
-            files.manifest(TREE, verify=False)
-            leaves = _enough(Recall.read(files.folder), recall, settings.leaves, files.folder)
+        if leaves_to_search is not None and leaves_to_search < 1:
+            raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
+        if not 0 < recall <= 1:
+            raise InputError(f"recall must be above 0 and at most 1, not {recall}")
         held = matrix.in_memory(memory)
-        return cls._open(held, encoder, passages, settings, leaves, verify)
+        if not settings.leaves:
+            rows = _every_row(held, settings)
+            return cls._with_leaves(held, encoder, passages, settings, "", rows, leaves=1)
+        files = _Files.beside(matrix.directory, matrix.manifest, settings)
+        files.build(matrix, verify=verify)
+        parts = held, encoder, passages, settings, *files.searchers()
+        if leaves_to_search is None:
+            every = cls._with_leaves(*parts, leaves=settings.leaves)
+            leaves_to_search = _fewest_leaves(every, files.folder, recall)
+        return cls._with_leaves(*parts, leaves=min(leaves_to_search, settings.leaves))
 
     @classmethod
-    def _open(
+    def _with_leaves(
         cls,
         matrix: Matrix,
-        encoder: TextEncoder,
+        encoder: QueryEncoder,
         passages: Passages,
         settings: ScannSettings,
+        content: str,
+        searchers: Searchers,
+        *,
         leaves: int,
-        verify: bool | None,
     ) -> ScannIndex:
-        if settings.leaves:
-            files = _Files.beside(matrix.directory, matrix.manifest, settings)
-            content, searchers = files.searchers(verify=verify)
-        else:
-            content, searchers = "", _every_row(matrix, settings)
         identity = {
             "scann": dataclasses.asdict(settings),
             "leaves_to_search": leaves,
@@ -255,10 +219,10 @@ class _Files:
         states = [state_of(self.folder / part, _kind(part), verify=verify) for part in parts]
         return next((state for state in states if state != "built"), "built")
 
-    def manifest(self, part: str, *, verify: bool | None) -> Manifest:
+    def _manifest(self, part: str) -> Manifest:
         """The manifest of some of the files; InputError as `open_manifest`."""
         return manifests.open_manifest(
-            self.folder / part, _kind(part), self._source(part), verify=verify
+            self.folder / part, _kind(part), self._source(part), verify=False
         )
 
     def _source(self, part: str) -> dict[str, Any]:
@@ -272,7 +236,6 @@ class _Files:
         """Builds what is missing or damaged."""
         if self.state(verify=verify) == "built":
             return
-        _tell_of_earlier(self.folder)
 
         def save(unfinished: Path) -> None:
             for part in (LEAVES, CODES):  # of another tree
@@ -283,7 +246,7 @@ class _Files:
         build_folder(self.folder / TREE, _kind(TREE), self.source, save)
         tree = Tree.open(self.folder / TREE, self.settings)
         self._rows(LEAVES, lambda rows: tree.leaves(matrix[rows.start : rows.stop]), 1, "int32")
-        leaves = ShardedRows.open(self.folder / LEAVES, self.manifest(LEAVES, verify=False))
+        leaves = ShardedRows.open(self.folder / LEAVES, self._manifest(LEAVES))
 
         def codes(rows: range) -> np.ndarray:
             return tree.codes(matrix[rows.start : rows.stop], leaves.take(rows))
@@ -294,22 +257,17 @@ class _Files:
         build_arrays(
             self.folder / part,
             self._source(part),
-            by_chunks(make, None),
+            by_chunks(make),
             kind=_kind(part),
             stem=part,
             width=width,
             dtype=dtype,
-            chunk_rows=None,
             label=f"computing {part}",
         )
 
-    def searchers(self, *, verify: bool | None) -> tuple[str, Searchers]:
-        """The hash of all files, and ScaNN's searchers of them.
-
-        Raises:
-          InputError: see `open_manifest`.
-        """
-        parts = {part: self.manifest(part, verify=verify) for part in (TREE, LEAVES, CODES)}
+    def searchers(self) -> tuple[str, Searchers]:
+        """The hash of all files, and ScaNN's searchers of them."""
+        parts = {part: self._manifest(part) for part in (TREE, LEAVES, CODES)}
         tree = Tree.open(self.folder / TREE, self.settings)
         names = [[file.name for file in sorted(parts[part].files)] for part in (LEAVES, CODES)]
         shards = tuple(
@@ -326,23 +284,6 @@ def _kind(part: str) -> str:
     return f"scann {part}"
 
 
-def _tell_of_earlier(folder: Path) -> None:
-    """Warns of indexes of an earlier layout, which are not used."""
-    for path in sorted(folder.parent.glob("scann-*/manifest.json")):
-        _log.warning(
-            "%s was made by an earlier version of jaxrag, which held all vectors in memory; it is "
-            "not used, and you can delete it",
-            path.parent,
-        )
-
-
-def _check_search(leaves_to_search: int | None, recall: float) -> None:
-    if leaves_to_search is not None and leaves_to_search < 1:
-        raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
-    if not 0 < recall <= 1:
-        raise InputError(f"recall must be above 0 and at most 1, not {recall}")
-
-
 def _every_row(matrix: Matrix, settings: ScannSettings) -> Searchers:
     """Searchers that score every row."""
     size, rows = settings.shard_rows, len(matrix)
@@ -351,8 +292,14 @@ def _every_row(matrix: Matrix, settings: ScannSettings) -> Searchers:
     return Searchers(shards, tuple(min(size, rows - s) for s in starts), settings.metric)
 
 
-def _measure(index: ScannIndex, folder: Path, target: float) -> None:
-    """Measures an index's recall and keeps it in its folder."""
+def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
+    """The fewest leaves to search that reach a recall; all where none does.
+
+    What is measured is kept in the index's folder.
+    """
+    before, every = Recall.read(folder), index.leaves_to_search
+    if leaves := before.leaves(target):
+        return leaves
     _log.info("measuring ScaNN's recall against exact search")
     exact = ExactIndex.open(
         index.matrix.directory,
@@ -367,8 +314,7 @@ def _measure(index: ScannIndex, folder: Path, target: float) -> None:
         few = dataclasses.replace(index, leaves_to_search=leaves)
         return [ranking.ids for ranking in few.search(queries, recalls.NEIGHBOURS)]
 
-    settings, old = index.settings, Recall.read(folder)
-    measured = recalls.measure(exact, search, leaves=settings.leaves or 1, target=target, old=old)
+    measured = recalls.measure(exact, search, leaves=every, target=target, old=before)
     measured.write(folder)
     leaves = measured.leaves(target)
     if leaves is None:
@@ -376,23 +322,14 @@ def _measure(index: ScannIndex, folder: Path, target: float) -> None:
         _log.warning(
             "ScaNN's recall@10 reaches %.3f of %.3f with all %d leaves searched: set a larger "
             "reorder or a smaller recall",
-            *(best, target, settings.leaves),
+            *(best, target, every),
         )
-    else:
-        _log.info(
-            "ScaNN finds %.3f of the 10 nearest passages of titles with %d of %d leaves",
-            *(measured.of_leaves[leaves], leaves, settings.leaves),
-        )
-
-
-def _enough(recall: Recall, target: float, leaves: int, folder: Path) -> int:
-    """The number of leaves to search for a recall; all where none reaches it."""
-    if not recall.of_leaves:
-        raise InputError(
-            f"the recall of the index in {folder} has not been measured: build it again (its files "
-            "are kept), or set leaves_to_search"
-        )
-    return recall.leaves(target) or leaves
+        return every
+    _log.info(
+        "ScaNN finds %.3f of the 10 nearest passages of titles with %d of %d leaves",
+        *(measured.of_leaves[leaves], leaves, every),
+    )
+    return leaves
 
 
 def scann_footprint(rows: int, dimension: int, settings: ScannSettings) -> Footprint:
@@ -458,8 +395,8 @@ class Scann:
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus and training on first use."""
-        directory, encoder = encoded_corpus(self.encoder, passages, cache)
-        return ScannIndex.build(
+        directory, encoder = encode_corpus(self.encoder, passages, cache)
+        return ScannIndex.open(
             directory,
             encoder,
             passages,

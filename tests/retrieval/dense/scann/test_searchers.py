@@ -3,13 +3,12 @@ import pytest
 
 pytest.importorskip("scann", reason="ScaNN runs on Linux on x86-64 only")
 
-from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.scann import searchers
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
 from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, library
 from tests.retrieval.dense.scann.test_index import clustered
-from tests.retrieval.fakes import VectorEncoder, numbered
+from tests.retrieval.fakes import VectorEncoder, build_matrix, numbered
 
 ROWS = 3000
 
@@ -22,7 +21,7 @@ def trained(tmp_path_factory):
     source = directory, VectorEncoder(vectors), numbered(ROWS)
     build_matrix(source[2], source[1], directory)
     settings = ScannSettings(leaves=100)
-    ScannIndex.build(*source, settings=settings)
+    ScannIndex.open(*source, settings=settings)
     (folder,) = directory.glob("scann-*/tree")
     tree = Tree.open(folder, settings)
     leaves = tree.leaves(vectors)
