@@ -15,7 +15,7 @@ from benchmarks.tpu.program import Ideal, Program
 from benchmarks.tpu.training import STEPS, Shaped, Training
 from configs.errr import PAPER_PPO, RRR_TOKENS, STUDENTS
 from jaxrag.models.sampling import TokenSampling
-from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.beams import beam_search
 from jaxrag.models.t5.checkpoint import parameter_shapes, random_t5
 from jaxrag.models.t5.config import T5Config, read_t5_config
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
@@ -37,7 +37,7 @@ CONFIG = read_t5_config(
 
 _ROWS = 64  # of `Seq2Seq` on accelerators
 _SOURCE, _TARGET = 512, 128  # of configs/errr.py at the paper's size
-_BEAMS = 4  # of `Beams.count`; the papers decode greedily
+_BEAMS = 4  # of `Seq2Seq.beams`; the papers decode greedily
 
 
 def parameters(where: Place, dtype: Any) -> Any:
@@ -95,14 +95,11 @@ def _score(where: Place) -> Any:
 
 
 def _beam_search(where: Place) -> Any:
-    penalty = LengthPenalty(where.array((), jnp.float32), where.array((), jnp.bool_))
-    given = *_sources(where), _limits(where), penalty
-    return beam_search.trace(*given, beams=_BEAMS, slots=_TARGET)
+    return beam_search.trace(*_sources(where), _limits(where), beams=_BEAMS, slots=_TARGET)
 
 
 def _limits(where: Place) -> T5Limits:
-    one = where.array((), jnp.int32)
-    return T5Limits(one, one, where.array((CONFIG.vocab_size,), jnp.bool_))
+    return T5Limits(where.array((), jnp.int32), where.array((CONFIG.vocab_size,), jnp.bool_))
 
 
 def answers(on: Slice) -> list[Program]:

@@ -24,6 +24,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from jaxrag.core.printable import printable, terminal_text
 
 _LOGGER = logging.getLogger("jaxrag")
+_EVERY = 10.0  # least seconds between lines; the last is written only if the job took longer
+_SOON = 2.0  # until the first line, even if no item is finished: a program may be compiled
 
 
 class _StderrHandler(logging.Handler):
@@ -91,8 +93,6 @@ def progress(
     label: str,
     *,
     done: int = 0,
-    every: float = 10.0,
-    soon: float = 2.0,
     console: Console | None = None,
 ) -> Iterator[Advance]:
     """Shows the number of finished items, items per second and the remaining time.
@@ -104,22 +104,16 @@ def progress(
       total: number of items.
       label: the job's name, such as "encoding".
       done: items finished by an earlier run, which do not count towards the rate.
-      every: least seconds between lines if there is no bar. A last line is written at the end if
-        the job took longer.
-      soon: seconds after which a first line is written, even if no item is finished: the first may
-        need a program that is compiled.
       console: replaces standard error.
     """
     console = console or _console()
     show = _bar if console.is_terminal or console.is_jupyter else _lines
-    with show(total, label, done, every, soon, console) as advance:
+    with show(total, label, done, console) as advance:
         yield advance
 
 
 @contextlib.contextmanager
-def _bar(
-    total: int, label: str, done: int, _every: float, _soon: float, console: Console
-) -> Iterator[Advance]:
+def _bar(total: int, label: str, done: int, console: Console) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -141,9 +135,7 @@ def _bar(
 
 
 @contextlib.contextmanager
-def _lines(
-    total: int, label: str, done: int, every: float, soon: float, console: Console
-) -> Iterator[Advance]:
+def _lines(total: int, label: str, done: int, console: Console) -> Iterator[Advance]:
     start = last = time.monotonic()
     pace, newest_note = _Pace(start), ""
 
@@ -164,18 +156,18 @@ def _lines(
         nonlocal last, newest_note
         newest_note, now = note, time.monotonic()
         pace.add(count, now)
-        if now - last >= every and done + pace.fresh < total:
+        if now - last >= _EVERY and done + pace.fresh < total:
             last = now
             line(now)
 
-    timer = threading.Timer(soon, lambda: line(time.monotonic()) if last == start else None)
+    timer = threading.Timer(_SOON, lambda: line(time.monotonic()) if last == start else None)
     timer.daemon = True
     timer.start()
     try:
         yield advance
     finally:
         timer.cancel()
-    if time.monotonic() - start >= every:
+    if time.monotonic() - start >= _EVERY:
         line(time.monotonic())
 
 

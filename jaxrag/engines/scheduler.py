@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from jaxrag.core.store import Store, entry_key
@@ -115,18 +115,9 @@ class Workers:
                     future.set_exception(error)
 
 
-class Completed(NamedTuple):
-    """A request that has returned a value or an error.
-
-    ``seconds`` is its share of the time since the last return.
-    """
-
-    key: bytes
-    operation: Operation
-    pending: Any
-    value: Any
-    error: BaseException | None
-    seconds: float
+Returned = tuple[bytes, Operation, Any, Future[Any], float]
+"""A request that has returned: key, operation, pending entry, value or error, and seconds, its
+share of the time since the last return."""
 
 
 class RequestsInFlight:
@@ -157,24 +148,16 @@ class RequestsInFlight:
             future.set_exception(error)
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
-    def collect(self, *, wait: bool) -> list[Completed]:
+    def collect(self, *, wait: bool) -> list[Returned]:
         """All requests that have returned; with ``wait``, at least one."""
         arrived = [self._done.get()] if wait and self._flying else []
         while not self._done.empty():
             arrived.append(self._done.get())
+        if not arrived:
+            return []
         now = time.perf_counter()
-        share = (now - self._last) / max(len(arrived), 1)
-        if arrived:
-            self._last = now
-        landed = []
-        for key, future in arrived:
-            operation, pending = self._flying.pop(key)
-            try:
-                value, error = future.result(), None
-            except (Exception, CancelledError) as failure:
-                value, error = None, failure
-            landed.append(Completed(key, operation, pending, value, error, share))
-        return landed
+        share, self._last = (now - self._last) / len(arrived), now
+        return [(key, *self._flying.pop(key), future, share) for key, future in arrived]
 
 
 class QuestionOutcome(NamedTuple):
@@ -456,26 +439,22 @@ class Scheduler:
         self._computed.update(encoded)
         self.on_batch(operation.name, len(encoded))
 
-    def _land(self, landed: list[Completed]) -> None:
+    def _land(self, landed: list[Returned]) -> None:
         """Stores and delivers returned requests of engines that batch by themselves."""
         encoded: dict[bytes, bytes] = {}
-        for key, operation, pending, value, error, _ in landed:
+        down: EngineDown | None = None
+        for key, operation, pending, future, _ in landed:
             try:
-                if error is not None:
-                    raise error
-                encoded[key] = operation.encode(value)
+                encoded[key] = operation.encode(future.result())
+            except EngineDown as failure:  # raised once the others have been stored
+                down = down or failure
             except Exception as failure:
-                if not isinstance(failure, EngineDown):
-                    for task in pending.tasks:
-                        self._ready.append((task, None, failure))
-        storable = [done for done in landed if done.key in encoded]
-        for operation in {done.operation for done in storable}:
-            mine = {done.key: encoded[done.key] for done in storable if done.operation is operation}
-            self._put(operation, mine)
-        for done in storable:
-            self._answer(
-                done.operation, done.pending, encoded[done.key], seconds=done.seconds, hit=False
-            )
-        for done in landed:
-            if isinstance(done.error, EngineDown):  # the others have been stored
-                raise done.error
+                self._ready.extend((task, None, failure) for task in pending.tasks)
+        answered = [done for done in landed if done[0] in encoded]
+        for operation in {operation for _, operation, *_ in answered}:
+            keys = [key for key, own, *_ in answered if own is operation]
+            self._put(operation, {key: encoded[key] for key in keys})
+        for key, operation, pending, _, seconds in answered:
+            self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
+        if down:
+            raise down

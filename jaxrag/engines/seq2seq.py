@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Int, UInt
 
+from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
 from jaxrag.engines.local.engine import use_compile_cache
@@ -22,7 +23,7 @@ from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.sharding import automatic_mesh, device_mesh, divisible_sharding
-from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.beams import beam_search
 from jaxrag.models.t5.checkpoint import load_t5
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
@@ -41,6 +42,8 @@ _JOINED = (
 SOURCE, ANSWER = 32, 16
 """Least padded lengths of sources and answers; each padded length is a compiled program."""
 _STEPS = 8  # tokens between two checks for stop strings
+_SEARCH = {"length_penalty": 1.0, "early_stopping": False, "min_new_tokens": 0}
+"""Of `jaxrag.models.t5.beams` in transformers' terms; part of the identity."""
 
 
 class Seq2SeqNetwork(NamedTuple):
@@ -49,30 +52,6 @@ class Seq2SeqNetwork(NamedTuple):
     model: T5
     params: Any
     mesh: Mesh | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Beams:
-    """Beam search.
-
-    Attributes:
-      count: number of beams; 1 is greedy decoding, or sampling.
-      length_penalty: exponent of the length by which log-probabilities are divided.
-      early_stopping: whether the search ends once ``count`` answers have ended.
-      min_new_tokens: no answer ends before this many tokens.
-    """
-
-    count: int = 1
-    length_penalty: float = 1.0
-    early_stopping: bool = False
-    min_new_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        if self.count < 1 or self.min_new_tokens < 0:
-            raise InputError(
-                f"beams is {self.count} and min_new_tokens {self.min_new_tokens}: at least 1 and "
-                "at least 0 are allowed."
-            )
 
 
 class Seq2SeqModel:
@@ -97,7 +76,7 @@ class Seq2SeqModel:
         *,
         ends: Sequence[int],
         identity: str,
-        beams: Beams,
+        beams: int,
         rows: int,
         max_length: int,
     ) -> None:
@@ -123,7 +102,7 @@ class Seq2SeqModel:
         mesh: Mesh | None = None,
         rows: int | None = None,
         max_length: int = 512,
-        beams: Beams | None = None,
+        beams: int = 1,
     ) -> Seq2SeqModel:
         """Loads a checkpoint.
 
@@ -134,16 +113,14 @@ class Seq2SeqModel:
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
           rows: prompts answered at once; by default 8 on CPUs, 64 elsewhere.
           max_length: limit of a prompt in tokens. T5's relative positions set none.
-          beams: by default greedy decoding.
+          beams: number of beams of a beam search; 1 is greedy decoding, or sampling.
 
         Raises:
           InputError: there is no checkpoint, it is not a T5's, or a number is out of range.
         """
-        beams = beams or Beams()
         if rows is None:
             rows = 8 if jax.default_backend() == "cpu" else 64
-        if rows < 1 or max_length < 1:
-            raise InputError(f"rows is {rows} and max_length {max_length}: at least 1 each.")
+        check_limits(rows=rows, max_length=max_length, beams=beams)
         path, precision = locate(str(spec)), compute_dtype(dtype)
         mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
@@ -155,7 +132,7 @@ class Seq2SeqModel:
             "dtype": precision.name,
             "backend": jax.default_backend(),
             "chat_template": digest(str(tokenizer.chat_template)),
-            "beams": dataclasses.asdict(beams),
+            "beams": {**_SEARCH, "count": beams},
             "mesh": dict(mesh.shape) if mesh else None,
         }
         if jax.default_backend() == "cpu":  # there results are exact, and it changes the last bits
@@ -187,16 +164,16 @@ class Seq2SeqModel:
                 f"repetition_penalty is {decoding.repetition_penalty}, and encoder-decoders have "
                 "none: set it to 1."
             )
-        if decoding.temperature and self._beams.count > 1:
+        if decoding.temperature and self._beams > 1:
             raise InputError(
-                f"temperature is {decoding.temperature} and beams {self._beams.count}: beam "
+                f"temperature is {decoding.temperature} and beams {self._beams}: beam "
                 "search does not sample. Set temperature to 0, or beams to 1."
             )
         sources, seeds = [self._encode(prompt) for prompt in prompts], decoding.seeds(len(prompts))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         generations: dict[int, Generation] = {}
         for batch in source_batches(sources, self._rows):
-            if self._beams.count > 1:
+            if self._beams > 1:
                 rows = self._beam_search(batch, decoding.max_new_tokens)
             else:
                 rows = self._decode(batch, decoding, [seeds[job] for job in batch.jobs], reader)
@@ -257,23 +234,20 @@ class Seq2SeqModel:
         self, batch: SourceBatch, count: int
     ) -> Iterator[tuple[list[int], list[float]]]:
         """Tokens and log-probabilities of the best answers, of up to ``count`` tokens."""
-        beams = self._beams
         tokens, logprobs, made = beam_search(
             self._network.model,
             self._network.params,
             self._put(batch.tokens),
             self._put(batch.where),
             self._limits(count),
-            LengthPenalty(jnp.float32(beams.length_penalty), jnp.bool_(beams.early_stopping)),
-            beams=beams.count,
+            beams=self._beams,
             slots=padded_length(count, ANSWER),
             kinds=len(self._ends),
         )
         return zip(_unpadded(tokens, made), _unpadded(logprobs, made), strict=True)
 
     def _limits(self, count: int) -> T5Limits:
-        least = jnp.int32(self._beams.min_new_tokens)
-        return T5Limits(least, jnp.int32(count), jnp.asarray(self._end_mask))
+        return T5Limits(jnp.int32(count), jnp.asarray(self._end_mask))
 
     def _put(self, array: np.ndarray) -> jax.Array:
         """Moves an array with one entry per row to the devices."""
@@ -385,5 +359,5 @@ class Seq2Seq:
             mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             rows=self.rows or None,
             max_length=self.max_length,
-            beams=Beams(self.beams),
+            beams=self.beams,
         )

@@ -22,6 +22,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical
 from jaxrag.core.http import HttpClient, TransientError, read_key
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
@@ -504,8 +505,7 @@ class Server:
         """
         if not self.model:
             raise InputError("no model is named: give --config.model.model=NAME, as served.")
-        if self.concurrency < 1:
-            raise InputError(f"concurrency is {self.concurrency}: it must be at least 1.")
+        check_limits(concurrency=self.concurrency)
         options = parse_template_options(self.template_options)
         http = self._client()
         reported = http.request(

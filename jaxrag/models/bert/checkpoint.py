@@ -105,7 +105,10 @@ def load_encoder(
     config = read_encoder_config(path)
     if isinstance(config, NomicConfig):
         nomic = NomicEncoder(config, dtype)
-        return nomic, parameters(nomic, _without_body(read_tensors(path)), path, ignore=HEADS)
+        tensors = read_tensors(path)
+        # its masked language model has a prefix
+        tensors = {name.removeprefix("bert."): tensors[name] for name in tensors}
+        return nomic, parameters(nomic, tensors, path, ignore=HEADS)
     tensors = modern_names(read_tensors(path), config.family)
     module = BertEncoder(config, dtype)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
@@ -139,11 +142,6 @@ def modern_names(
         new = new.replace("LayerNorm.gamma", "LayerNorm.weight")
         names[new.replace("LayerNorm.beta", "LayerNorm.bias")] = name
     return {new: tensors[old] for new, old in names.items()}
-
-
-def _without_body(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """NomicBert's tensors without the prefix that its masked language model has."""
-    return {name.removeprefix("bert."): tensors[name] for name in tensors}
 
 
 def parameters(

@@ -267,10 +267,8 @@ def load_towers(
         return module.clone(dtype=dtype), {side: params for side, (_, params) in made.items()}
     if not has_towers(path):
         module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
-        towers: Towers = {"query": params, "passage": params}
-        if shared or is_trained(path):
-            towers = {"both": params}
-        return module.clone(dtype=dtype), towers
+        sides = ("both",) if shared or is_trained(path) else SIDES
+        return module.clone(dtype=dtype), dict.fromkeys(sides, params)
     loaded = [load_sidr(path / side, dtype=float32, first=first) for side in SIDES]
     (module, query), (other, passage) = loaded
     if module != other:

@@ -1,9 +1,10 @@
 """Reads which tensors a pickle of torch describes, without unpickling it.
 
 ``torch.save`` writes a dict of tensors as a pickle whose numbers lie in other files. A pickle is a
-program that may call any function of Python, so it is never given to ``pickle``: the opcodes are
-interpreted here, and only those that make dicts, lists, tuples, strings, numbers and tensors are
-known. Functions and classes are names from a short list; nothing is imported or called by name.
+program that may call any function of Python, so it is never given to ``pickle``: the opcodes, as
+``pickletools`` lists them, are interpreted here, and only those that make dicts, lists, tuples,
+strings, numbers and tensors are known. Functions and classes are names from a short list; nothing
+is imported or called by name.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickletools
-import struct
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -41,18 +40,6 @@ _MARK = object()
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _VALUES = {"BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
 _FIXED_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_NUMBERS = {
-    "PROTO": "<B",
-    "BINPUT": "<B",
-    "BINGET": "<B",
-    "LONG_BINPUT": "<I",
-    "LONG_BINGET": "<I",
-    "BININT": "<i",
-    "BININT1": "<B",
-    "BININT2": "<H",
-    "BINFLOAT": ">d",
-}
-_OPCODES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 _MOST_AXES = 16
 _STATE_DICT = "state_dict"
 
@@ -137,8 +124,11 @@ class _Interpreter:
 
     def run(self, data: bytes) -> Any:
         """The value that the pickle describes."""
-        for name, argument in _opcodes(data):
-            self._step(name, argument)
+        end = 0
+        for opcode, argument, end in pickletools.genops(data):  # noqa: B007
+            self._step(opcode.name, argument)
+        if end != len(data) - 1:
+            raise ValueError("more follows after its end")
         if len(self._stack) != 1:
             raise ValueError("it does not end with one value")
         return self._pop()
@@ -171,8 +161,8 @@ class _Interpreter:
             self._top(list).extend(items)
         elif name in ("SETITEM", "SETITEMS"):
             self._set(self._to_mark() if name == "SETITEMS" else [self._pop(), self._pop()][::-1])
-        elif name == "GLOBAL":
-            push(self._global(argument))
+        elif name == "GLOBAL":  # "module name"
+            push(self._global(argument.replace(" ", ".")))
         elif name == "BINPERSID":
             push(self._storage(self._pop()))
         elif name == "REDUCE":
@@ -181,7 +171,7 @@ class _Interpreter:
         elif name == "BUILD":  # attributes of a state dict, such as versions: not needed
             self._pop()
             self._top(dict)
-        else:
+        elif name != "STOP":
             self._refuse(f"has the pickle opcode {name}, which tensors do not need")
 
     def _refuse(self, why: str) -> None:
@@ -266,44 +256,6 @@ class _Interpreter:
                 f"does not fit its storage of {storage.size} numbers."
             )
         return TensorRecord(storage, offset, shape, strides)
-
-
-def _opcodes(data: bytes) -> Iterator[tuple[str, Any]]:
-    """Name and argument of each opcode until the end; None for the argument of an unknown one.
-
-    Unlike ``pickletools.genops`` it decodes no argument of an opcode that is refused anyway.
-    """
-    at = 0
-    while data[at : at + 1] != b".":
-        if at >= len(data):
-            raise ValueError("it does not end")
-        if (name := _OPCODES.get(data[at])) is None:
-            raise ValueError(f"byte {at} is not an opcode")
-        at, argument = at + 1, None
-        if (form := _NUMBERS.get(name)) is not None:
-            argument = struct.unpack(form, _part(data, at, struct.calcsize(form)))[0]
-            at += struct.calcsize(form)
-        elif name == "BINUNICODE":
-            size = int.from_bytes(_part(data, at, 4), "little")
-            argument = _part(data, at + 4, size).decode()
-            at += 4 + size
-        elif name == "LONG1":
-            size = _part(data, at, 1)[0]
-            argument = int.from_bytes(_part(data, at + 1, size), "little", signed=True)
-            at += 1 + size
-        elif name == "GLOBAL":
-            end = data.index(b"\n", data.index(b"\n", at) + 1)
-            argument = data[at:end].decode().replace("\n", ".")
-            at = end + 1
-        yield name, argument
-    if at != len(data) - 1:
-        raise ValueError("more follows after its end")
-
-
-def _part(data: bytes, start: int, size: int) -> bytes:
-    if len(part := data[start : start + size]) < size:
-        raise ValueError(f"bytes {start} to {start + size} are missing")
-    return part
 
 
 def _whole(value: Any) -> bool:

@@ -174,12 +174,6 @@ def group_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | lis
     return grouped | {name: [own[i] for i in range(len(own))] for name, own in layers.items()}
 
 
-def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters with each layer parameter stacked over layers, [l ...], under the key "stack"."""
-    grouped = group_layers(arrays).items()
-    return {name: np.stack(own) if isinstance(own, list) else own for name, own in grouped}
-
-
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
     return shapes(template(_initialise, decoder))

@@ -2,9 +2,9 @@
 
 At each step the ``beams`` most probable unfinished hypotheses of a source continue. A hypothesis
 that ends is kept if it is among the ``beams`` best of its step; of the finished ones, those with
-the best log-probability / length^penalty stay. A source is done when it has ``beams`` finished
-hypotheses and either ``early`` is set or its best unfinished one, divided by its present
-length^penalty, is not better than the worst finished one. At the last step all hypotheses end.
+the best log-probability / length stay. A source is done when it has ``beams`` finished hypotheses
+and its best unfinished one, divided by its present length, is not better than the worst finished
+one. At the last step all hypotheses end.
 
 This is decided for each source by itself, so its answer does not depend on the rest of the batch.
 """
@@ -29,7 +29,7 @@ class Hypotheses(NamedTuple):
     """Hypotheses of each source, best first; ``k`` counts them.
 
     Attributes:
-      score: log-probability; of finished hypotheses, divided by length^penalty.
+      score: log-probability; of finished hypotheses, divided by the length.
       tokens, logprobs, made: as in `jaxrag.models.t5.decoding.T5Answers`.
     """
 
@@ -58,18 +58,6 @@ class BeamState(NamedTuple):
     where: Bool[Array, "b s"]
 
 
-class LengthPenalty(NamedTuple):
-    """Comparison of hypotheses of different lengths.
-
-    Attributes:
-      length: the exponent of the length; above 0 favours longer answers.
-      early: whether a source is done as soon as it has enough finished hypotheses.
-    """
-
-    length: Float[Array, ""]
-    early: Bool[Array, ""]
-
-
 @partial(jax.jit, static_argnames=("model", "beams", "kinds", "slots"))
 def beam_search(
     model: T5,
@@ -77,7 +65,6 @@ def beam_search(
     tokens: Int[Array, "b s"],
     where: Bool[Array, "b s"],
     limits: T5Limits,
-    penalty: LengthPenalty,
     *,
     beams: int,
     slots: int,
@@ -89,13 +76,12 @@ def beam_search(
       model, params: the network.
       tokens, where: sources and the mask of their tokens; a row without tokens is padding.
       limits: when answers end; ``most`` is at most ``slots``.
-      penalty: how answers of different lengths are compared.
       beams: number of hypotheses that continue.
       slots: of the cache.
       kinds: number of tokens that ``limits.ends`` marks.
 
     Returns:
-      Its tokens, their log-probabilities with no token excluded, and their number.
+      Its tokens, their log-probabilities, and their number.
     """
     most = jnp.minimum(limits.most, slots)
     begun = start_answers(model, params, tokens, where, slots=slots)
@@ -104,18 +90,16 @@ def beam_search(
         return (now.step < most) & now.open.any()
 
     def step(now: BeamState) -> BeamState:
-        candidates, parents, token, cache = _continue(model, params, now, limits, kinds)
+        candidates, parents, token, cache = _continue(model, params, now, kinds)
         step = now.step + 1
         over = limits.ends[token] | (step >= most)
         going, order = _best(candidates._replace(score=_unless(over, candidates.score)), beams)
         finished = over & (jnp.arange(over.shape[1]) < beams) & now.open[:, None]
-        scaled = candidates.score / step.astype(jnp.float32) ** penalty.length
-        newly = candidates._replace(score=_unless(~finished, scaled))
+        newly = candidates._replace(score=_unless(~finished, candidates.score / step))
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), now.ended, newly)
         ended, _ = _best(both, beams)
         worst = ended.score.min(axis=1)  # -inf unless there are enough
-        hope = going.score[:, 0] / step.astype(jnp.float32) ** penalty.length
-        more = (hope > worst) & ~(penalty.early & (worst > _NONE))
+        more = going.score[:, 0] / step > worst
         cache = _select(cache, jnp.take_along_axis(parents, order, axis=1))
         return now._replace(going=going, ended=ended, open=now.open & more, step=step, cache=cache)
 
@@ -143,7 +127,7 @@ def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
 
 
 def _continue(
-    model: T5, params: Any, now: BeamState, limits: T5Limits, kinds: int
+    model: T5, params: Any, now: BeamState, kinds: int
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
     """The best one-token continuations, enough that ``beams`` remain whichever of them end.
 
@@ -153,8 +137,7 @@ def _continue(
     b, beams, slots = now.going.tokens.shape
     logits, cache = next_logits(model, params, now, now.going.tokens.reshape(-1, slots))
     logprobs = jax.nn.log_softmax(logits).reshape(b, beams, -1)
-    allowed = jnp.where((now.step < limits.least) & limits.ends, -jnp.inf, logprobs)
-    sums = (now.going.score[..., None] + allowed).reshape(b, -1)
+    sums = (now.going.score[..., None] + logprobs).reshape(b, -1)
     score, place = jax.lax.top_k(sums, (1 + kinds) * beams)
     parent, token = jnp.divmod(place, logprobs.shape[-1])
     old = _rows(now.going, parent)

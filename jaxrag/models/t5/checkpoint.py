@@ -68,15 +68,13 @@ def save_t5(
     config: T5Config,
     params: Mapping[str, Any],
     tokenizer: PreTrainedTokenizerFast | None = None,
-    *,
-    shards: int = 1,
 ) -> Path:
     """Writes a checkpoint for `load_t5` and Hugging Face; weights keep their dtype."""
     arrays = {name: np.asarray(leaf) for name, leaf in flatten(params).items()}
     check_parameters(arrays, parameter_shapes(config), source="The tree of parameters")
     if tokenizer is not None:
         tokenizer.save_pretrained(directory)
-    return write_checkpoint(directory, t5_json(config), arrays, shards=shards)
+    return write_checkpoint(directory, t5_json(config), arrays)
 
 
 def parameter_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:

@@ -23,12 +23,10 @@ class T5Limits(NamedTuple):
     """When answers end.
 
     Attributes:
-      least: new tokens before which no end token is chosen.
       most: maximum number of new tokens.
       ends: mask of the end tokens.
     """
 
-    least: Int[Array, ""]
     most: Int[Array, ""]
     ends: Bool[Array, " v"]
 
@@ -38,7 +36,7 @@ class T5Answers(NamedTuple):
 
     Attributes:
       tokens, logprobs: generated tokens, and their natural-log probabilities, unscaled by
-        temperature and with no token excluded; pad tokens and zeros from ``made`` on.
+        temperature; pad tokens and zeros from ``made`` on.
       made: number of tokens of each row, including its end token.
       finished: which rows are done.
       step: number of steps made.
@@ -105,8 +103,7 @@ def extend_answers(
 
     def step(now: T5Answers) -> T5Answers:
         logits, cache = next_logits(model, params, now, now.tokens)
-        allowed = jnp.where((now.step < limits.least) & limits.ends, -jnp.inf, logits)
-        token = sample_tokens(allowed, jnp.full(len(allowed), now.step), sampling)
+        token = sample_tokens(logits, jnp.full(len(logits), now.step), sampling)
         logprob, going = logprobs_of(logits, token), ~now.finished
         made = now.made + going
         return now._replace(

@@ -53,7 +53,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
             student.tokenizer,
             ends=student.ends,
             identity=identity,
-            beams=seq2seq.Beams(),
+            beams=1,
             rows=sizes.prefill_rows,
             max_length=max(_T5_LENGTH, student.max_source),
         )

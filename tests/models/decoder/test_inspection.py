@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoder.checkpoint import parameter_shapes, stack_layers
+from jaxrag.models.decoder.checkpoint import group_layers, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.inspection import InspectedChunk, StatePart, inspect, predict
@@ -24,7 +24,8 @@ TOKENS = np.random.default_rng(4).integers(3, 97, (3, LENGTH)).astype(np.int32)
 def network(name: str, stacked: bool) -> tuple[Decoder, Any, dict[str, np.ndarray]]:
     decoder = Decoder(read_decoder_config(CONFIGS[name], source="test"))
     tensors = random_tensors(parameter_shapes(decoder))
-    arrays = stack_layers(tensors) if stacked else tensors
+    grouped = group_layers(tensors).items() if stacked else tensors.items()
+    arrays = {name: np.stack(own) if isinstance(own, list) else own for name, own in grouped}
     tree = unflatten_dict({k: jnp.asarray(v) for k, v in arrays.items()}, sep=".")
     return decoder.clone(stacked=stacked), tree, tensors
 

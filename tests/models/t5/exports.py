@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.models.sampling import TokenSampling
-from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.beams import beam_search
 from jaxrag.models.t5.config import read_t5_config
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
@@ -36,7 +36,7 @@ def begun() -> Any:
 
 SOURCE = abstract((ROWS, WIDTH), np.int32), abstract((ROWS, WIDTH), np.bool_)
 NUMBER, FLOAT = abstract((), np.int32), abstract((), np.float32)
-LIMITS = T5Limits(NUMBER, NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
+LIMITS = T5Limits(NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
 SAMPLING = TokenSampling(FLOAT, *(abstract((ROWS,), np.uint32),) * 2)
 
 CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
@@ -57,7 +57,7 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
     ),
     "jaxrag.models.t5.beams.beam_search": lambda: (
         beam_search,
-        (MODEL, params(), *SOURCE, LIMITS, LengthPenalty(FLOAT, abstract((), np.bool_))),
+        (MODEL, params(), *SOURCE, LIMITS),
         {"beams": 3, "slots": SLOTS},
     ),
 }
