@@ -37,10 +37,10 @@ from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.functional import dragin
 from jaxrag.functional.on_host import on_host
+from jaxrag.methods.inspecting.words import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps import loops
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
-from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader, Reply, program_size
 from jaxrag.steps.tools import Needs
