@@ -176,14 +176,21 @@ def candidates(
       whole: whether all rows of the best blocks are scored again.
     """
     (n, d), q = matrix.shape, queries.shape[0]
-    block = (block or _block_size(n, q)) if whole else _LANES
+    if not whole:
+        block = _LANES
+    elif block is None:
+        block = max(16, 1 << math.ceil(math.log2(max(n * q / _MAXIMA, 1))))
     if n < 2 * k * block:
-        return BoundedTopK(_scored_at_once(matrix, queries, bias, offset, k, chunk), _unbounded(q))
-    chunk = chunk or _chunk_rows(n, d, q, converted=matrix.dtype != first_pass)
+        best = _scored_at_once(matrix, queries, bias, offset, k, chunk)
+        return BoundedTopK(best, jnp.full(q, -jnp.inf))
+    if chunk is None:  # rows whose scores a cache holds; all, if copying them would take longer
+        whole_matrix = matrix.dtype == first_pass and n * q <= _UNCUT
+        chunk = n if whole_matrix else min(_TILE // max(q, 1), 2 * _TILE // d)
     chunk = max(chunk // block, 1) * block  # whole blocks
     rounded = _rounded(queries, first_pass)
     if whole:
-        blocks = best_rows(_block_maxima(matrix, rounded, bias, block, chunk), k)
+        largest = _by_chunks(lambda scores: _maxima(scores, block), matrix, rounded, bias, chunk)
+        blocks = best_rows(_without_minus_zero(largest), k)
         chosen, bound = blocks.rows, blocks.scores[:, -1]
     else:
         chosen, bound = _leading_rows(matrix, rounded, bias, k, chunk)
@@ -301,36 +308,6 @@ def merge_candidates(first: BoundedTopK, second: BoundedTopK, *, k: int) -> Boun
     """The ``k`` best of two searches of the same queries, ``first`` of lower rows."""
     best = jax.vmap(partial(merge_topk, k=k))(first.best, second.best)
     return BoundedTopK(best, jnp.maximum(first.bound, second.bound))
-
-
-def _chunk_rows(n: int, d: int, q: int, *, converted: bool) -> int:
-    """Rows of which a cache holds the scores; all of them if copying would take longer."""
-    if not converted and n * q <= _UNCUT:
-        return n
-    return min(_TILE // max(q, 1), 2 * _TILE // d)
-
-
-def _block_size(n: int, q: int) -> int:
-    return max(16, 1 << math.ceil(math.log2(max(n * q / _MAXIMA, 1))))
-
-
-def _unbounded(q: int) -> Float[Array, " q"]:
-    return jnp.full(q, -jnp.inf)
-
-
-def _block_maxima(
-    matrix: Float[Array, "n d"],
-    queries: Float[Array, "q d"],
-    bias: Float[Array, " n"] | None,
-    block: int,
-    chunk: int,
-) -> Float[Array, "blocks q"]:
-    """The largest score of each block of rows under each query; chunks are whole blocks."""
-
-    def maxima(scores: Float[Array, "n q"]) -> Float[Array, "b q"]:
-        return _without_minus_zero(_maxima(scores, block))
-
-    return _by_chunks(maxima, matrix, queries, bias, chunk)
 
 
 def _by_chunks(

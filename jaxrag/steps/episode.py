@@ -278,7 +278,7 @@ class Episode:
         junk = template.parse == "tags" and not has_answer_tag(generation.text)
         text = parse_answer(generation.text, template.parse)
         u = mean_nll(generation, reader)
-        return Reply(text, generation.text, u, generation, junk, truncated)
+        return Reply(text, generation.text, u, generation, junk, truncated, prompt=prompt)
 
     def prompt(
         self,

@@ -129,6 +129,20 @@ def prompt_role(question: Question, *, directly: bool = False) -> str:
     return role
 
 
+def check_roles(questions: Sequence[Question], layout: prompts.PromptSet) -> None:
+    """Checks that a set of prompts has roles by which options of closed questions are compared.
+
+    Raises:
+      InputError: it has none for the kind of a question, neither with passages nor without.
+    """
+    for role in dict.fromkeys(map(role_of, questions)):
+        if role != "context" and layout.roles.keys().isdisjoint((role, f"direct_{role}")):
+            raise InputError(
+                f"{layout.path} has neither [{role}] nor [direct_{role}], after which reader.by "
+                "compares the options of such questions: add them, or set reader.by=text."
+            )
+
+
 def named_choices(text: str, question: Question) -> list[int]:
     """Indices of the choices that an answer names, by a lone letter or by their text.
 

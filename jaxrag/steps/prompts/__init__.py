@@ -137,6 +137,20 @@ class PromptSet:
             raise InputError(f"{self.path} has no [{name}], which this method uses: add it.")
         return self.roles[name]
 
+    def role_with_words(self, name: str, count: int, meaning: str) -> Template:
+        """The prompt of a role that must name ``count`` words; ``meaning`` tells which, in errors.
+
+        Raises:
+          InputError: this set lacks it, or it has another number of words.
+        """
+        template = self.role(name)
+        if len(template.words) != count:
+            raise InputError(
+                f"{self.path} [{name}] has the words {list(template.words)}; give {count}, "
+                f"{meaning}."
+            )
+        return template
+
     def render(self, passages: Sequence[Passage]) -> FilledText:
         """The passages as the reader sees them; ``{number}`` counts from one."""
         shown = FilledText("")
