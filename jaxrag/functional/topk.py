@@ -136,10 +136,11 @@ def search(
     of matrix products depends on shapes: pad queries to a fixed q if results must not depend on
     the batch.
 
-    There are two passes, the first of which may be in a lower precision. The first pass scores all rows with one matrix product per chunk and keeps only the largest
-    score of each block of rows. The second scores the rows of the ``k`` best blocks again in
-    float32, and finds the ``k`` best rows among them. If both passes rounded alike these would be
-    the k best of all (see `topk`); `BoundedTopK.bound` tells how far off they can be.
+    There are two passes, the first of which may be in a lower precision. It scores all rows with
+    one matrix product per chunk and keeps only the largest score of each block of rows. The second
+    scores the rows of the ``k`` best blocks again in float32, and finds the ``k`` best rows among
+    them. If both passes rounded alike these would be the k best of all (see `topk`);
+    `BoundedTopK.bound` tells how far off they can be.
 
     If not ``whole``, the first pass keeps the two best rows of each block of 32, and only the ``k``
     best of them and the rows of one block are scored again. The bound is high where other blocks
