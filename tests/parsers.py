@@ -6,12 +6,12 @@ from jaxrag.methods.ars.relevance import word_judgement
 from jaxrag.methods.ars.rewrites import parse_rewrites
 from jaxrag.methods.baselines.cor import read_order
 from jaxrag.methods.errr import parsed_queries
-from jaxrag.methods.inspecting import seakr
+from jaxrag.methods.inspecting import seakr, words
 from jaxrag.methods.iterative import actions
 from jaxrag.methods.iterative.adaptive_rag import first_label
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.web import engines, pages
-from jaxrag.steps import inspection_tool, kinds, loops
+from jaxrag.steps import kinds, loops
 from jaxrag.steps.prompts import truncation
 from jaxrag.text import answers, model_output, sentences, stated_answer
 from jaxrag.types import Generation, Question
@@ -42,8 +42,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "named_choices": lambda text: kinds.named_choices(text, CHOICE),
     "named_choices, of one word": lambda text: kinds.named_choices(text, ONE_WORD),
     "first_named": lambda text: kinds.first_named(text, ("NOT_ENOUGH_INFO", "mostly true", "true")),
-    "words_of": inspection_tool.words_of,
-    "Word.content": lambda text: inspection_tool.Word(text, 0, len(text)).content,
+    "words_of": words.words_of,
+    "Word.content": lambda text: words.Word(text, 0, len(text)).content,
     "word_ends": truncation.word_ends,
     "parse_rewrites": lambda text: parse_rewrites(text, "who?", 10),
     "parse_rewrites, cut": lambda text: parse_rewrites(text, "who?", 10, cut=True),

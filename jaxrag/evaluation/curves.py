@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxrag.evaluation.significance import Interval, interval, intervals
+from jaxrag.functional.ranking import auc
 
 POINTS = 61
 RESAMPLES = 2_000  # per point of a curve; enough for a drawn band
@@ -116,9 +117,4 @@ def separation(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> fl
 
     It is the probability that a wrong answer has a greater u than a right one; ties count half.
     """
-    wrong, correct = u[right == 0], np.sort(u[right == 1])
-    if not len(wrong) or not len(correct):
-        return float("nan")
-    below = np.searchsorted(correct, wrong, side="left")
-    upto = np.searchsorted(correct, wrong, side="right")
-    return float((below + upto).sum() / (2 * len(wrong) * len(correct)))
+    return auc(u, 1 - right)

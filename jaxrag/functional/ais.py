@@ -11,8 +11,8 @@ and 8)"; equation 7 of DTR is equation 4 of PAIRS. Symbols, for a query q, a pse
 passage d: theta0 is the angle between q and p, theta1 between q and d, theta2 between p and d, in
 radians; s0, s1, s2 are their cosines, the inner products of unit vectors.
 
-Scores are functions of one passage and broadcast over many. Near +-1 a cosine does not determine
-its angle well (to 3e-4 rad in float32): compute angles from vectors by `angle`, not by arccos.
+Scores are functions of the angles of one passage and broadcast over many. Near +-1 a cosine does
+not determine its angle well (to 3e-4 rad in float32): angles come from vectors, by `angle`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,14 @@ ALPHA0_RELEASED, ALPHA1_RELEASED = 0.45520, 0.05848
 """The same line with the digits of the released code."""
 
 
-def cosine_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """s = s1 + s2, with cosines clipped to [-1, 1] (PAIRS eq 1); the score of the released code."""
-    return _clip(s1) + _clip(s2)
+def cosine_sum(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """s = cos theta1 + cos theta2 = s1 + s2 (PAIRS eq 1); the score of the released code."""
+    return jnp.cos(theta1) + jnp.cos(theta2)
 
 
-def angle_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """s = cos(theta1 + theta2) = s1 s2 - sqrt(1 - s1^2) sqrt(1 - s2^2) (PAIRS eq 4, DTR eq 7).
-
-    Cosines are clipped to [-1, 1]. The derivative of the roots at +-1, which is infinite, is set to
-    0, so the gradient is finite everywhere.
-    """
-    return _clip(s1) * _clip(s2) - _sine(s1) * _sine(s2)
+def angle_sum(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """s = cos(theta1 + theta2) = s1 s2 - sqrt(1 - s1^2) sqrt(1 - s2^2) (PAIRS eq 4, DTR eq 7)."""
+    return jnp.cos(theta1 + theta2)
 
 
 def dynamic_weight(
@@ -87,24 +83,12 @@ def fit_alpha(
 
 
 def dynamic_score(
-    s1: Float[Array, "*n"],
-    s2: Float[Array, "*n"],
-    s0: Float[Array, ""],
-    *,
-    alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
-    alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
+    theta1: Float[Array, "*n"], theta2: Float[Array, "*n"], alpha: Float[Array, ""]
 ) -> Float[Array, "*n"]:
     """s = cos(alpha theta1 + (1 - alpha) theta2), alpha the `dynamic_weight` (PAIRS eq 5).
 
     The released code uses minus the angle: the same order, as the cosine decreases on [0, pi].
     """
-    theta0, theta1, theta2 = _arccos(s0), _arccos(s1), _arccos(s2)
-    return _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
-
-
-def _weighted(
-    theta1: Float[Array, "*n"], theta2: Float[Array, "*n"], alpha: Float[Array, "*n"]
-) -> Float[Array, "*n"]:
     return jnp.cos(alpha * theta1 + (1.0 - alpha) * theta2)
 
 
@@ -191,28 +175,14 @@ def select_passages(
     theta1 = jax.vmap(angle, (None, 0))(query, passages)
     theta2 = jax.vmap(angle, (None, 0))(pseudo_context, passages)
     if score == "angle_sum":
-        scores = jnp.cos(theta1 + theta2)
+        scores = angle_sum(theta1, theta2)
     elif score == "cosine_sum":
-        scores = jnp.cos(theta1) + jnp.cos(theta2)
+        scores = cosine_sum(theta1, theta2)
     else:
-        scores = _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
+        alpha = dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1)
+        scores = dynamic_score(theta1, theta2, alpha)
     selection = select(scores, ids, k=k, where=where)
     return ScoredPool(jnp.cos(theta0), jnp.cos(theta1), jnp.cos(theta2), scores, selection)
-
-
-def _clip(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    # Not jnp.clip, whose gradient at the bounds is 1/2 or 0; here it is 1.
-    return jnp.where(jnp.abs(cosine) > 1.0, jnp.sign(cosine), cosine)
-
-
-def _sine(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    square = (1.0 - cosine) * (1.0 + cosine)  # 1 - cosine^2 loses digits near 1
-    positive = square > 0.0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
-
-
-def _arccos(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    return jnp.arctan2(_sine(cosine), _clip(cosine))
 
 
 def _norm(x: Float[Array, " d"]) -> Float[Array, ""]:

@@ -2,7 +2,7 @@
 
     >>> jax.jit(jax.vmap(partial(topk, k=2)))(jnp.array([[1.0, 3.0, 2.0]])).rows  # of one query
     Array([[1, 2]], dtype=int32)
-    >>> search(jnp.eye(3), jnp.array([[0.0, 1.0, 2.0]]), k=2).rows  # compiled, of q queries
+    >>> search(jnp.eye(3), jnp.array([[0.0, 1.0, 2.0]]), k=2).best.rows  # compiled, of q queries
     Array([[2, 1]], dtype=int32)
 
 Symbols: x_i is row i of the matrix [n d], q a query. The score of a row is <q, x_i> + b_i, with a
@@ -10,7 +10,7 @@ bias b_i, 0 by default.
 
 A top-k over all scores at once would take as long as computing them. So rows are scored in chunks
 whose scores a cache holds; of each block of rows only the largest scores are kept; and the rows of
-the ``k`` best blocks, or the best rows alone, are scored again (see `candidates`). Rows of another
+the ``k`` best blocks, or the best rows alone, are scored again (see `search`). Rows of another
 precision are converted chunk by chunk.
 
 Results are ordered by score, then by row. Fewer than ``k`` rows are padded by row -1 and score
@@ -117,36 +117,8 @@ def merge_devices(results: TopK, axis: str, *, k: int) -> TopK:
     return jax.vmap(partial(_best, k=k))(gathered.scores, gathered.rows)
 
 
-@partial(jax.jit, static_argnames=("k", "chunk", "block"))
+@partial(jax.jit, static_argnames=("k", "chunk", "block", "first_pass", "whole"))
 def search(
-    matrix: Float[Array, "n d"],
-    queries: Float[Array, "q d"],
-    *,
-    k: int,
-    bias: Float[Array, " n"] | None = None,
-    offset: int | Int[Array, ""] = 0,
-    chunk: int | None = None,
-    block: int | None = None,
-) -> TopK:
-    """top-k over rows i of <q, x_i> + b_i for each query q: scores and rows [q k].
-
-    Products are in full float32 on every device. Their last bits may depend on q, as the rounding
-    of matrix products depends on shapes: pad queries to a fixed q if results must not depend on
-    the batch.
-
-    Args:
-      matrix: rows x_i, in any float type.
-      queries: q, of the same width.
-      k: results per query.
-      bias: b_i: -inf excludes a row, and `l2_bias` gives the order of the Euclidean distance.
-      offset: added to the rows found: to search a corpus in parts, and `merge_topk` the results.
-      chunk: rows scored at once; None: as many as a cache holds the scores of.
-      block: rows of a block, see `candidates`.
-    """
-    return candidates(matrix, queries, k=k, bias=bias, offset=offset, chunk=chunk, block=block).best
-
-
-def candidates(
     matrix: Float[Array, "n d"],
     queries: Float[Array, "q d"],
     *,
@@ -158,32 +130,50 @@ def candidates(
     first_pass: DTypeLike = jnp.float32,
     whole: bool = True,
 ) -> BoundedTopK:
-    """`search` in two passes, the first of which may be in a lower precision.
+    """top-k over rows i of <q, x_i> + b_i for each query q: scores and rows [q k].
 
-    The first pass scores all rows with one matrix product per chunk and keeps only the largest
-    score of each block of rows. The second scores the rows of the ``k`` best blocks again in
-    float32, and finds the ``k`` best rows among them. If both passes rounded alike these would be
-    the k best of all (see `topk`); `BoundedTopK.bound` tells how far off they can be.
+    Products are in full float32 on every device. Their last bits may depend on q, as the rounding
+    of matrix products depends on shapes: pad queries to a fixed q if results must not depend on
+    the batch.
+
+    There are two passes, the first of which may be in a lower precision. It scores all rows with
+    one matrix product per chunk and keeps only the largest score of each block of rows. The second
+    scores the rows of the ``k`` best blocks again in float32, and finds the ``k`` best rows among
+    them. If both passes rounded alike these would be the k best of all (see `topk`);
+    `BoundedTopK.bound` tells how far off they can be.
 
     If not ``whole``, the first pass keeps the two best rows of each block of 32, and only the ``k``
     best of them and the rows of one block are scored again. The bound is high where other blocks
     may have a third row among the best.
 
     Args:
+      matrix: rows x_i, in any float type.
+      queries: q, of the same width.
+      k: results per query.
+      bias: b_i: -inf excludes a row, and `l2_bias` gives the order of the Euclidean distance.
+      offset: added to the rows found: to search a corpus in parts, and `merge_topk` the results.
+      chunk: rows scored at once; None: as many as a cache holds the scores of.
       block: rows of a block; None: 16, or more where that is needed to keep the first pass's
         results within 128 MiB.
       first_pass: float type of vectors and queries in the first pass; sums are in float32.
       whole: whether all rows of the best blocks are scored again.
     """
     (n, d), q = matrix.shape, queries.shape[0]
-    block = (block or _block_size(n, q)) if whole else _LANES
+    if not whole:
+        block = _LANES
+    elif block is None:
+        block = max(16, 1 << math.ceil(math.log2(max(n * q / _MAXIMA, 1))))
     if n < 2 * k * block:
-        return BoundedTopK(_scored_at_once(matrix, queries, bias, offset, k, chunk), _unbounded(q))
-    chunk = chunk or _chunk_rows(n, d, q, converted=matrix.dtype != first_pass)
+        best = _scored_at_once(matrix, queries, bias, offset, k, chunk)
+        return BoundedTopK(best, jnp.full(q, -jnp.inf))
+    if chunk is None:  # rows whose scores a cache holds; all, if copying them would take longer
+        whole_matrix = matrix.dtype == first_pass and n * q <= _UNCUT
+        chunk = n if whole_matrix else min(_TILE // max(q, 1), 2 * _TILE // d)
     chunk = max(chunk // block, 1) * block  # whole blocks
     rounded = _rounded(queries, first_pass)
     if whole:
-        blocks = best_rows(_block_maxima(matrix, rounded, bias, block, chunk), k)
+        largest = _by_chunks(lambda scores: _maxima(scores, block), matrix, rounded, bias, chunk)
+        blocks = best_rows(_without_minus_zero(largest), k)
         chosen, bound = blocks.rows, blocks.scores[:, -1]
     else:
         chosen, bound = _leading_rows(matrix, rounded, bias, k, chunk)
@@ -264,7 +254,7 @@ def sharded_search(
     first_pass: DTypeLike = jnp.float32,
     whole: bool = True,
 ) -> BoundedTopK:
-    """`candidates` of a matrix whose rows are sharded over a mesh axis.
+    """`search` of a matrix whose rows are sharded over a mesh axis.
 
     Each device finds its ``k`` best; the k * devices results are merged on all devices. Results are
     those of one device, ties included, as devices hold ascending rows.
@@ -277,7 +267,7 @@ def sharded_search(
         offset: Int[Array, ""],
     ) -> BoundedTopK:
         first = lax.axis_index(axis) * matrix.shape[0] + offset
-        results = candidates(
+        results = search(
             matrix,
             queries,
             k=k,
@@ -301,36 +291,6 @@ def merge_candidates(first: BoundedTopK, second: BoundedTopK, *, k: int) -> Boun
     """The ``k`` best of two searches of the same queries, ``first`` of lower rows."""
     best = jax.vmap(partial(merge_topk, k=k))(first.best, second.best)
     return BoundedTopK(best, jnp.maximum(first.bound, second.bound))
-
-
-def _chunk_rows(n: int, d: int, q: int, *, converted: bool) -> int:
-    """Rows of which a cache holds the scores; all of them if copying would take longer."""
-    if not converted and n * q <= _UNCUT:
-        return n
-    return min(_TILE // max(q, 1), 2 * _TILE // d)
-
-
-def _block_size(n: int, q: int) -> int:
-    return max(16, 1 << math.ceil(math.log2(max(n * q / _MAXIMA, 1))))
-
-
-def _unbounded(q: int) -> Float[Array, " q"]:
-    return jnp.full(q, -jnp.inf)
-
-
-def _block_maxima(
-    matrix: Float[Array, "n d"],
-    queries: Float[Array, "q d"],
-    bias: Float[Array, " n"] | None,
-    block: int,
-    chunk: int,
-) -> Float[Array, "blocks q"]:
-    """The largest score of each block of rows under each query; chunks are whole blocks."""
-
-    def maxima(scores: Float[Array, "n q"]) -> Float[Array, "b q"]:
-        return _without_minus_zero(_maxima(scores, block))
-
-    return _by_chunks(maxima, matrix, queries, bias, chunk)
 
 
 def _by_chunks(

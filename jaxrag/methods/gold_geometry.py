@@ -173,8 +173,8 @@ def _line(one: _Embedded, found: Sequence[int], index: Retriever) -> dict[str, A
     ends = np.stack([one.query, one.context])
     passages = np.concatenate([index.vectors(one.gold), one.context[None]])
     width = -(-len(passages) // 4) * 4  # few programs
-    angles = _angles(ends, np.broadcast_to(_padded(passages, width), (2, width, len(one.query))))
-    theta1, theta2 = np.asarray(angles).tolist()
+    padded = np.pad(passages, ((0, width - len(passages)), (0, 0)))
+    theta1, theta2 = np.asarray(_angles(ends, np.stack([padded, padded]))).tolist()
     ids = [passage.id for passage in index.passages.get(one.gold)]
     rank = {row: place for place, row in enumerate(found)}
     return {
@@ -185,10 +185,6 @@ def _line(one: _Embedded, found: Sequence[int], index: Retriever) -> dict[str, A
             for i, name in enumerate(ids)
         ],
     }
-
-
-def _padded(rows: Float[np.ndarray, "n d"], count: int) -> Float[np.ndarray, "m d"]:
-    return np.pad(rows, ((0, count - len(rows)), (0, 0)))
 
 
 def _placed(points: Sequence[tuple[str, str, Float[np.ndarray, " d"]]]) -> list[dict[str, Any]]:

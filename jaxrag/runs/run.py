@@ -35,6 +35,7 @@ from jaxrag.runs.parts import load_questions, load_tools
 from jaxrag.runs.run_record import answer_lines, settings_record, timing_line
 from jaxrag.runs.settings import RunSettings
 from jaxrag.runs.tally import Failures, Tally
+from jaxrag.steps import kinds, prompts
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import HelperTool, Tools
 from jaxrag.types import Question
@@ -138,6 +139,9 @@ def load(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> LoadedQu
     check_needs(run, given=given)
     cache = Path(run.cache)
     dataset, questions = load_questions(run, cache)
+    reader = run.method.reader
+    if reader.by != "text":
+        kinds.check_roles(questions, prompts.load(reader.prompts))
     tools, identities = load_tools(run, cache, given=given)
     settings = settings_record(run, dataset, questions)
     for name, identity in identities.items():

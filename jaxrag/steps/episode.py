@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from jaxrag.steps import kinds, prompts
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.prompts import truncation
 from jaxrag.steps.reader import NO_ANSWER, NO_TEXT, Reader, Reply, mean_nll
-from jaxrag.steps.tools import Helper, LanguageModelTool, Loaded, ModelHelper, Tools
+from jaxrag.steps.tools import Helper, HelperTool, LanguageModelTool, ModelHelper, Tools
 from jaxrag.text.model_output import has_answer_tag, parse_answer
 from jaxrag.trace import GateRecord, SearchRecord, SelectedRecord, Trace, Truncated
 from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question
+
+Loaded = TypeVar("Loaded", bound=HelperTool)
 
 _LONG = ("pseudo_context", "rationale")  # roles whose limit is Reader.passage_tokens
 
@@ -143,6 +145,7 @@ class Episode:
         self.question, self.reader = question, reader
         self.trace: Trace = {"task": kinds.task_of(question)}
         self._tools, self._path = tools, path
+        self._recording = self.trace  # of searches: a part's are recorded with the question
         self._direct: Reply | None = None
         self.concluded: Reply | None = None
         self._pseudo: dict[str, str] = {}
@@ -212,7 +215,7 @@ class Episode:
         if read is None and "selected" not in self.trace:
             read = self._shown
         if read is not None:
-            self._note_selected(read)
+            self._note_read(read)
         self.concluded = reply
         return reply
 
@@ -223,16 +226,15 @@ class Episode:
 
         Closed questions are answered as ``reader.by`` says.
         """
-        question, reader = self.question, self.reader
-        closed = question_kinds.role_of(question) != "context"
-        if closed and reader.by != "text":
+        question, reader, layout = self.question, self.reader, self._layout
+        if reader.by != "text" and question_kinds.options(question):
             return await self._most_probable(passages)
-        role, fields = kinds.shown_by(question, self._layout, directly=passages is None)
-        limit = 0
-        if role == kinds.prompt_role(question, directly=passages is None) and closed:
-            limit = kinds.answer_limit(question, reader.closed_tokens)
+        role, fields = kinds.shown_by(question, layout, directly=passages is None)
+        # closed questions that are asked by an open role may be answered as freely as open ones
+        open_role = role in ("direct", "context")
+        limit = 0 if open_role else kinds.answer_limit(question, reader.closed_tokens)
         reply = await self.ask(role, passages=passages, limit=limit, **fields)
-        return reply._replace(text=kinds.read(reply.text, question, self.template(role)))
+        return reply._replace(text=kinds.read(reply.text, question, layout.role(role)))
 
     async def ask(
         self,
@@ -276,7 +278,7 @@ class Episode:
         junk = template.parse == "tags" and not has_answer_tag(generation.text)
         text = parse_answer(generation.text, template.parse)
         u = mean_nll(generation, reader)
-        return Reply(text, generation.text, u, generation, junk, truncated)
+        return Reply(text, generation.text, u, generation, junk, truncated, prompt=prompt)
 
     def prompt(
         self,
@@ -320,8 +322,17 @@ class Episode:
         return self._tools.llm if settings is None else self.helper(ModelHelper(settings))
 
     def helper(self, settings: Helper[Loaded]) -> Loaded:
-        """The loaded tool of settings that the method's Config holds, such as a trained ranker."""
-        return self._tools.helper(settings)
+        """The loaded tool of settings that the method's Config holds, such as a trained ranker.
+
+        Raises:
+          InputError: the method's `needs` do not name the helper.
+        """
+        if settings not in self._tools.helpers:
+            raise InputError(
+                f"{settings} is not loaded: a method names such settings in the helpers of its "
+                "needs, under the field that holds them."
+            )
+        return self._tools.helpers[settings]
 
     @property
     def inspection(self) -> InspectionTool:
@@ -356,8 +367,8 @@ class Episode:
           InputError: the question is open, all options have the same first token, or the prompts
             lack its role.
         """
-        prompt, _ = self._option_prompt(passages)
-        return await self._of_options(prompt, directly=passages is None)
+        template, prompt, _ = self._option_prompt(passages)
+        return await self._logprobs_after(prompt, template)
 
     async def pseudo_context(self, role: str = "pseudo_context") -> str:
         """A passage (as "rationale", reasoning) that the model writes to search by, asked once.
@@ -381,7 +392,7 @@ class Episode:
         """
         record: SearchRecord = {"path": self._path or path, "query": text}
         # before the result is known, so that concurrent searches are in the order of their calls
-        searches = self.trace.setdefault("searches", [])
+        searches = self._recording.setdefault("searches", [])
         searches.append(record)
         try:
             ranking = await self._tools.retriever.search(text, k)
@@ -405,7 +416,7 @@ class Episode:
         best = Pool(pool.at(kept).rows, tuple(columns["score"][i] for i in kept))
         candidates = [dict(zip(("id", *columns), line, strict=True)) for line in table]
         self.trace["selected"] = cast(SelectedRecord, {"candidates": candidates, **facts})
-        self._note_selected(best)
+        self._note_read(best)
         return best
 
     def embed(self, text: str) -> Request:
@@ -418,7 +429,7 @@ class Episode:
 
     def passages(self, pool: Pool) -> list[Passage]:
         """The passages of a pool, in its order."""
-        return self._tools.retriever.passages(pool.rows)
+        return self._tools.retriever.corpus.get(pool.rows)
 
     def ids(self, pool: Pool) -> list[str]:
         """The ids of the passages of a pool."""
@@ -449,7 +460,7 @@ class Episode:
         Its searches are recorded in this trace, all as ``path``; what else it records is its own.
         """
         part = self.apart(dataclasses.replace(self.question, text=text), path=path)
-        part.trace["searches"] = self.trace.setdefault("searches", [])
+        part._recording = self._recording
         return part
 
     def apart(self, question: Question | None = None, *, path: str = "") -> Episode:
@@ -485,20 +496,22 @@ class Episode:
     def _layout(self) -> prompts.PromptSet:
         return prompts.load(self.reader.prompts)
 
-    def _note_selected(self, pool: Pool) -> None:
-        """Records the passages that are read."""
-        selected = self.trace.setdefault("selected", {})
-        selected["ids"], selected["scores"] = self.ids(pool), list(pool.scores)
+    def _note_read(self, pool: Pool) -> None:
+        """Records the passages that are read; what was recorded of a selection of others goes."""
+        ids = self.ids(pool)
+        record = self.trace.get("selected", SelectedRecord())
+        if record.get("ids", ids) != ids:
+            record = SelectedRecord()
+        self.trace["selected"] = {**record, "ids": ids, "scores": list(pool.scores)}
 
     async def _most_probable(self, passages: Pool | Sequence[Passage] | str | None) -> Reply:
         """The option with the highest log-probability; ties go to the first."""
-        question, directly = self.question, passages is None
-        prompt, truncated = self._option_prompt(passages)
-        logprobs = await self._of_options(prompt, directly=directly)
+        question = self.question
+        template, prompt, truncated = self._option_prompt(passages)
+        logprobs = await self._logprobs_after(prompt, template)
         if self.reader.by == "calibrated":
-            template = self.template(kinds.prompt_role(question, directly=directly))
             empty = template.prompt(**kinds.content_free_fields(question))
-            prior = await self._of_options(empty, directly=directly)
+            prior = await self._logprobs_after(empty, template)
             logprobs = tuple(a - b for a, b in zip(logprobs, prior, strict=True))
         best = max(range(len(logprobs)), key=logprobs.__getitem__)
         text = question_kinds.option_texts(question)[best]
@@ -507,20 +520,20 @@ class Episode:
 
     def _option_prompt(
         self, passages: Pool | Sequence[Passage] | str | None
-    ) -> tuple[Prompt, Truncated | None]:
-        question = self.question
+    ) -> tuple[prompts.Template, Prompt, Truncated | None]:
+        """The prompt whose continuations are a closed question's options."""
+        question, limit = self.question, self.reader.answer_tokens
         if not question_kinds.options(question):
             raise InputError(f"Question {question.id} is open: it has no options to compare.")
-        role, fields = (
-            kinds.prompt_role(question, directly=passages is None),
-            kinds.fields(question),
-        )
-        return self.prompt(role, passages=passages, limit=self.reader.answer_tokens, **fields)
+        template = self.template(kinds.prompt_role(question, directly=passages is None))
+        fields = kinds.fields(question)
+        return template, *self.prompt(template, passages=passages, limit=limit, **fields)
 
-    async def _of_options(self, prompt: Prompt, *, directly: bool) -> tuple[float, ...]:
+    async def _logprobs_after(
+        self, prompt: Prompt, template: prompts.Template
+    ) -> tuple[float, ...]:
         """Log-probability of each option after a prompt."""
         question = self.question
-        template = self.template(kinds.prompt_role(question, directly=directly))
         words = [prompts.continuation(prompt, w) for w in kinds.words(question, template)]
         if question_kinds.role_of(question) == "labels":
             return await self.logprobs(prompt, words)
@@ -551,13 +564,7 @@ async def answer_question(method: Method, question: Question, tools: Tools) -> A
         )
     if reply is not episode.concluded and reply is not NO_ANSWER:
         episode.conclude(reply)
-    check_plain(episode.trace)
-    return Answer(question.id, reply.text, cast(dict[str, Any], episode.trace))
-
-
-def check_plain(trace: Trace) -> None:
-    """Raises InputError naming a value of a trace that JSON lacks, such as an array or NaN."""
-    for name, value in trace.items():
+    for name, value in episode.trace.items():
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -565,3 +572,4 @@ def check_plain(trace: Trace) -> None:
                 f"trace[{name!r}] is not plain JSON ({error}): record numbers as float or int, "
                 "no NaN and no arrays."
             ) from error
+    return Answer(question.id, reply.text, cast(dict[str, Any], episode.trace))

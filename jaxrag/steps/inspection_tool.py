@@ -1,4 +1,4 @@
-"""Tool for a model's attentions and hidden states, and words and stopwords to interpret its tokens.
+"""Tool for a model's attentions and hidden states.
 
 Requests are batched and stored like those of `jaxrag.steps.tools`.
 """
@@ -7,39 +7,17 @@ from __future__ import annotations
 
 import functools
 import io
-import re
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
 from jaxrag.engines.prompts import prompt_size
 from jaxrag.engines.scheduler import Operation, Request
 from jaxrag.models.decoder.inspection import StatePart
-from jaxrag.text.sentences import bare, sentences, word_key
 from jaxrag.types import Prompt
-
-STOPWORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    a about above after again against all also am an and any are as at be because been
-    before being below between both but by can could did do does doing down during each few
-    for from further had has have having he her here hers herself him himself his how
-    however i if in into is it its itself just may me might more most must my myself no nor
-    not now of off on once only or other ought our ours ourselves out over own same shall
-    she should so some such than that the their theirs them themselves then there therefore
-    these they this those through thus to too under until up upon us very was we were what
-    when where whether which while who whom whose why will with would yes yet you your yours
-    yourself yourselves ain aren couldn didn doesn don hadn hasn haven isn mustn needn shouldn
-    wasn weren won wouldn
-    """,
-    )
-)
-"""English words that carry little meaning: our own list, shorter than spaCy's."""
 
 
 class EndState(NamedTuple):
@@ -107,91 +85,40 @@ class InspectionTool:
                 )
             ],
             key=canonical,
-            encode=lambda ended: _saved(np.int64(ended.tokens), ended.state),
+            encode=lambda ended: encode_arrays(np.int64(ended.tokens), ended.state),
             decode=_decode_end_state,
             cost=lambda pair, ended: {"llm_scores": 1, "scored_tokens": ended.tokens},
             size=lambda pair: prompt_size(*pair),
         )
 
 
-def encode_inspection(seen: Inspection) -> bytes:
-    """An inspection in the store's format."""
-    text = np.frombuffer(seen.text.encode(), np.uint8)
-    return _saved(text, *seen[1:])
-
-
-def decode_inspection(data: bytes) -> Inspection:
-    """The inverse of `encode_inspection`."""
-    text, *arrays = _loaded(data, len(Inspection._fields))
-    return Inspection(text.tobytes().decode(), *arrays)
-
-
-def _decode_end_state(data: bytes) -> EndState:
-    tokens, state = _loaded(data, 2)
-    return EndState(int(tokens), state)
-
-
-def _saved(*arrays: Any) -> bytes:
+def encode_arrays(*arrays: Any) -> bytes:
+    """Arrays in the store's format."""
     buffer = io.BytesIO()
     for array in arrays:
         np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _loaded(data: bytes, count: int) -> list[np.ndarray]:
-    buffer = io.BytesIO(data)
-    return [np.load(buffer, allow_pickle=False) for _ in range(count)]
+def decode_arrays(data: bytes) -> list[np.ndarray]:
+    """The inverse of `encode_arrays`."""
+    buffer, arrays = io.BytesIO(data), []
+    while buffer.tell() < len(data):
+        arrays.append(np.load(buffer, allow_pickle=False))
+    return arrays
 
 
-class Word(NamedTuple):
-    """A word of a text with its start and end in characters and the number of its sentence."""
-
-    text: str
-    start: int
-    end: int
-    sentence: int = 0
-
-    @property
-    def bare(self) -> str:
-        """The word without punctuation around it."""
-        return bare(self.text)
-
-    @property
-    def content(self) -> bool:
-        """Whether it has letters or digits and is no stopword."""
-        key = self.text.casefold().replace("’", "'")
-        word = bare(key)
-        return bool(word) and word not in STOPWORDS and word.partition("'")[0] not in STOPWORDS
+def encode_inspection(seen: Inspection) -> bytes:
+    """An inspection in the store's format."""
+    return encode_arrays(np.frombuffer(seen.text.encode(), np.uint8), *seen[1:])
 
 
-def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
-    """The blank-separated words between two characters of a text; sentences count from 0."""
-    part = text[start:end]
-    lengths = [sentence.count(" ") + 1 for sentence in sentences(part)]
-    numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
-    return [
-        Word(found.group(), start + found.start(), start + found.end(), number)
-        for found, number in zip(re.finditer(r"\S+", part), numbers, strict=True)
-    ]
+def decode_inspection(data: bytes) -> Inspection:
+    """The inverse of `encode_inspection`."""
+    text, *arrays = decode_arrays(data)
+    return Inspection(text.tobytes().decode(), *arrays)
 
 
-def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, " n"]:
-    """For each token, the index of its word, by its first character that is not blank.
-
-    -1 for tokens outside these words, which are in order of the text.
-    """
-    found = np.full(len(seen.spans), -1)
-    ends = [word.end for word in words]
-    for number, (start, end) in enumerate(seen.spans.tolist()):
-        piece = seen.text[start:end]
-        at = start + len(piece) - len(piece.lstrip())
-        place = int(np.searchsorted(ends, at, side="right"))
-        if at < end and place < len(words) and words[place].start <= at:
-            found[number] = place
-    return found
-
-
-def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:
-    """For each word, the index of the first word equal to it up to case and punctuation."""
-    first: dict[str, int] = {}
-    return np.array([first.setdefault(word_key(w.text), i) for i, w in enumerate(words)], np.int64)
+def _decode_end_state(data: bytes) -> EndState:
+    tokens, state = decode_arrays(data)
+    return EndState(int(tokens), state)

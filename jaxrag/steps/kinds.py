@@ -12,12 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.data.question_kinds import (
-    gold_option,
-    option_texts,
-    options,
-    role_of,
-)
+from jaxrag.data.question_kinds import LETTERS, gold_option, option_texts, options, role_of
 from jaxrag.steps import prompts
 from jaxrag.text.answers import contains
 from jaxrag.trace import OptionRecord
@@ -134,6 +129,20 @@ def prompt_role(question: Question, *, directly: bool = False) -> str:
     return role
 
 
+def check_roles(questions: Sequence[Question], layout: prompts.PromptSet) -> None:
+    """Checks that a set of prompts has roles by which options of closed questions are compared.
+
+    Raises:
+      InputError: it has none for the kind of a question, neither with passages nor without.
+    """
+    for role in dict.fromkeys(map(role_of, questions)):
+        if role != "context" and layout.roles.keys().isdisjoint((role, f"direct_{role}")):
+            raise InputError(
+                f"{layout.path} has neither [{role}] nor [direct_{role}], after which reader.by "
+                "compares the options of such questions: add them, or set reader.by=text."
+            )
+
+
 def named_choices(text: str, question: Question) -> list[int]:
     """Indices of the choices that an answer names, by a lone letter or by their text.
 
@@ -151,19 +160,14 @@ def named_choices(text: str, question: Question) -> list[int]:
         pattern = _BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER
         mentions = [(*m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
         (phrases if len(parts) > 1 else words).extend(mentions)
-    letters = _lone_letters(text, len(question.choices))
+    lone = ((mark.start(), LETTERS.index(mark.group())) for mark in _LONE_LETTER.finditer(text))
+    letters = [(place, index) for place, index in lone if index < len(question.choices)]
     outer = _outer(phrases if phrases or letters else words)
     named = {index for _, _, index in outer}
     starts, reach = [start for start, _, _ in outer], [0, *(end for _, end, _ in outer)]
     # the last mention that begins before a letter reaches farthest
     named |= {i for place, i in letters if reach[bisect.bisect(starts, place)] <= place}
     return sorted(named)
-
-
-def _lone_letters(text: str, count: int) -> list[tuple[int, int]]:
-    """Places of the letters of choices that stand alone, and the choices' indices."""
-    found = ((m.start(), ord(m.group()) - ord("A")) for m in _LONE_LETTER.finditer(text))
-    return [(place, index) for place, index in found if index < count]
 
 
 def _outer(mentions: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from jaxrag.functional import uncertainty
 from jaxrag.functional.on_host import on_host
 from jaxrag.steps.tools import Needs
 from jaxrag.trace import ReplyRecord, Truncated
-from jaxrag.types import Generation, InputError
+from jaxrag.types import Generation, InputError, Prompt
 
 By = Literal["text", "logprob", "calibrated"]
 """How a closed question is answered: by the generated text; by the most probable option; by the
@@ -87,6 +87,7 @@ class Reply(NamedTuple):
       junk: whether it lacks the tags that the prompt asks for.
       truncated: how the passages of its prompt were cut; None if they were not.
       option_logprobs: of the options that it was chosen from by probability.
+      prompt: what the model read.
     """
 
     text: str
@@ -96,6 +97,7 @@ class Reply(NamedTuple):
     junk: bool = False
     truncated: Truncated | None = None
     option_logprobs: tuple[float, ...] = ()
+    prompt: Prompt = ""
 
     def record(self) -> ReplyRecord:
         """Plain JSON; an infinite u (of an empty answer) is null."""

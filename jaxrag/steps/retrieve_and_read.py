@@ -47,21 +47,18 @@ class Config:
 
     async def answer(self, episode: Episode) -> Reply:
         """Answers directly, or retrieves, selects and reads."""
-        if self.candidates is None or not await self._retrieves(episode):
+        retrieve = self.candidates is not None
+        if self.gate is not None:
+            retrieve = await self.gate(episode)
+            if not isinstance(retrieve, bool):
+                gate = type(self.gate).__name__
+                raise InputError(
+                    f"gate {gate} returned {retrieve!r}: return what episode.decided gives."
+                )
+        if self.candidates is None or not retrieve:
             return await episode.answer()
         query = episode.question.text
         pseudo = await episode.pseudo_for(self.candidates, self.select, role=self.pseudo)
         pool = await self.candidates(episode, query, pseudo)
         kept = await episode.select(self.select, pool, query, pseudo)
         return await episode.answer(kept)
-
-    async def _retrieves(self, episode: Episode) -> bool:
-        if self.gate is None:
-            return True
-        retrieve = await self.gate(episode)
-        if not isinstance(retrieve, bool):
-            kind = type(self.gate).__name__
-            raise InputError(
-                f"gate {kind} returned {retrieve!r}: return what episode.decided gives."
-            )
-        return retrieve

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from jaxrag.engines.language_model import (
 from jaxrag.engines.prompts import PromptEncoder, encoder_of, prompt_size
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.steps.inspection_tool import InspectionTool
+from jaxrag.steps.inspection_tool import InspectionTool, decode_arrays, encode_arrays
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
 
 if TYPE_CHECKING:
@@ -145,19 +144,10 @@ class Needs:
     scores: bool = False
     inspection: bool = False
     prompt_length: bool = False
-    helpers: Mapping[str, Helper[Any]] = dataclasses.field(default_factory=dict)
+    helpers: dict[str, Helper[Any]] = dataclasses.field(default_factory=dict)
 
     def __or__(self, other: Needs) -> Needs:
-        return Needs(
-            self.search or other.search,
-            self.vectors or other.vectors,
-            self.reranker or other.reranker,
-            self.logprobs or other.logprobs,
-            self.scores or other.scores,
-            self.inspection or other.inspection,
-            self.prompt_length or other.prompt_length,
-            {**self.helpers, **other.helpers},
-        )
+        return Needs(**{name: need | vars(other)[name] for name, need in vars(self).items()})
 
 
 def needs_of(config: object) -> Needs:
@@ -252,7 +242,7 @@ class LanguageModelTool:
 
     def __init__(self, model: LanguageModel, *, helper: bool = False) -> None:
         self.model, self._helper = model, helper
-        self._operation = functools.cache(self._make_operation)
+        self._generation = functools.cache(self._make_generation)
 
     @property
     def identity(self) -> str:
@@ -270,11 +260,15 @@ class LanguageModelTool:
         repetition_penalty: float = 1.0,
     ) -> Request:
         """Awaits to the prompt's `Generation`; see `DecodingOptions`."""
+        options: dict[str, Any] = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "stop": tuple(stop),
+        }
+        if repetition_penalty != 1:  # so that results stored without one keep their key
+            options["repetition_penalty"] = repetition_penalty
         shared = seed if temperature == 0 else None  # samples of all seeds share one operation
-        operation = self._operation(
-            max_new_tokens, temperature, tuple(stop), shared, repetition_penalty
-        )
-        return Request(operation, (prompt, seed))
+        return Request(self._generation(shared, **options), (prompt, seed))
 
     def logprob(self, prompt: Prompt, continuation: str) -> Request:
         """Awaits to the log-probability of each token of ``continuation``, float32 [t]."""
@@ -297,23 +291,9 @@ class LanguageModelTool:
     def _encoder(self) -> PromptEncoder | None:
         return encoder_of(self.model)
 
-    def _make_operation(
-        self,
-        max_new_tokens: int,
-        temperature: float,
-        stop: tuple[str, ...],
-        seed: int | None,
-        repetition_penalty: float,
-    ) -> Operation:
+    def _make_generation(self, seed: int | None, **options: Any) -> Operation:
         """Generation for payloads (prompt, seed); ``seed`` is None where payloads differ in it."""
         model = self.model
-        options: dict[str, Any] = {
-            "max_new_tokens": max_new_tokens,
-            "temperature": temperature,
-            "stop": stop,
-        }
-        if repetition_penalty != 1:  # so that results stored without one keep their key
-            options["repetition_penalty"] = repetition_penalty
         named = options if seed is None else {**options, "seed": seed}
         return Operation(
             name="generate",
@@ -341,17 +321,18 @@ class LanguageModelTool:
 
     @functools.cached_property
     def _scoring(self) -> Operation:
+        model = self.model
         return Operation(
             name="logprob",
-            identity=canonical({"model": self.model.identity}),
-            run=lambda pairs: self.model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
+            identity=canonical({"model": model.identity}),
+            run=lambda pairs: model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
             key=canonical,
-            encode=encode_array,
-            decode=decode_array,
+            encode=_encode_array,
+            decode=_decode_array,
             cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
             size=lambda pair: prompt_size(*pair),
             submit=(lambda pair: model.submit_logprob(*pair))
-            if isinstance(model := self.model, StreamingModel)
+            if isinstance(model, StreamingModel)
             else None,
         )
 
@@ -372,16 +353,12 @@ def _decode_generation(data: bytes) -> Generation:
     return Generation(**fields)
 
 
-def encode_array(array: np.ndarray) -> bytes:
-    """An array in the store's format, float32."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.asarray(array, np.float32), allow_pickle=False)
-    return buffer.getvalue()
+def _encode_array(array: np.ndarray) -> bytes:
+    return encode_arrays(np.asarray(array, np.float32))
 
 
-def decode_array(data: bytes) -> np.ndarray:
-    """The inverse of `encode_array`."""
-    return np.load(io.BytesIO(data), allow_pickle=False)
+def _decode_array(data: bytes) -> np.ndarray:
+    return decode_arrays(data)[0]
 
 
 def embedding(identity: str, embed: Callable[[Sequence[str]], np.ndarray]) -> Operation:
@@ -391,15 +368,10 @@ def embedding(identity: str, embed: Callable[[Sequence[str]], np.ndarray]) -> Op
         identity=canonical({"encoder": identity}),
         run=lambda texts: list(embed(texts)),
         key=canonical,
-        encode=encode_array,
-        decode=decode_array,
+        encode=_encode_array,
+        decode=_decode_array,
         size=len,
     )
-
-
-class _Search(NamedTuple):
-    text: str
-    vector: np.ndarray
 
 
 class RetrieverTool:
@@ -407,7 +379,7 @@ class RetrieverTool:
 
     def __init__(self, retriever: Retriever | TextRetriever) -> None:
         self._retriever = retriever
-        self._operation = functools.cache(self._make_operation)
+        self._searching = functools.cache(self._make_search)
 
     @property
     def corpus(self) -> Passages:
@@ -424,10 +396,9 @@ class RetrieverTool:
 
     async def search(self, text: str, k: int) -> Ranking:
         """The ``k`` best passages for ``text``."""
-        if isinstance(self._retriever, TextRetriever):
-            return await Request(self._operation(k), text)
-        vector = await self.embed(text)
-        return await Request(self._operation(k), _Search(text, vector))
+        by_text = isinstance(self._retriever, TextRetriever)
+        vector = None if by_text else await self.embed(text)
+        return await Request(self._searching(k), (text, vector))
 
     def vectors(self, rows: Sequence[int]) -> np.ndarray:
         """Stored embeddings of passages, float32 [n d].
@@ -436,10 +407,6 @@ class RetrieverTool:
           InputError: the index has no vectors.
         """
         return self._with_vectors().vectors(rows)
-
-    def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages at ``rows``."""
-        return self._retriever.passages.get(rows)
 
     def _with_vectors(self) -> Retriever:
         if isinstance(self._retriever, TextRetriever):
@@ -455,27 +422,23 @@ class RetrieverTool:
         retriever = self._with_vectors()
         return embedding(retriever.encoder.identity, retriever.embed)
 
-    def _make_operation(self, k: int) -> Operation:
+    def _make_search(self, k: int) -> Operation:
+        """The search of payloads (text, vector); an index of texts has no vector."""
         retriever = self._retriever
-        if isinstance(retriever, TextRetriever):
-            return self._search(k, lambda texts: retriever.search_texts(texts, k), canonical)
-        return self._search(
-            k,
-            lambda asked: retriever.search(np.stack([one.vector for one in asked]), k),
-            lambda one: canonical(one.text),
-        )
 
-    def _search(
-        self, k: int, run: Callable[[list[Any]], list[Ranking]], key: Callable[[Any], str]
-    ) -> Operation:
+        def run(pairs: Sequence[tuple[str, np.ndarray]]) -> list[Ranking]:
+            if isinstance(retriever, TextRetriever):
+                return retriever.search_texts([text for text, _ in pairs], k)
+            return retriever.search(np.stack([vector for _, vector in pairs]), k)
+
         return Operation(
             name="search",
-            identity=canonical({"index": self._retriever.identity, "k": k}),
+            identity=canonical({"index": retriever.identity, "k": k}),
             run=run,
-            key=key,
+            key=lambda pair: canonical(pair[0]),
             encode=lambda ranking: canonical([ranking.ids, ranking.scores]).encode(),
             decode=lambda data: Ranking(*map(tuple, json.loads(data))),
-            cost=lambda search, ranking: {"searches": 1},
+            cost=lambda pair, ranking: {"searches": 1},
             batch=1024,
         )
 
@@ -488,9 +451,7 @@ class RerankerTool:
         self._operation = Operation(
             name="rerank",
             identity=canonical({"reranker": reranker.identity}),
-            run=lambda pairs: list(
-                map(float, reranker.score([q for q, _ in pairs], [p for _, p in pairs]))
-            ),
+            run=lambda pairs: reranker.score([q for q, _ in pairs], [p for _, p in pairs]).tolist(),
             key=canonical,
             encode=lambda score: canonical(score).encode(),
             decode=lambda data: float(json.loads(data)),
@@ -508,9 +469,6 @@ class RerankerTool:
     async def text_scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """The reranker's score of each text for ``query``."""
         return await gather(*(Request(self._operation, (query, text)) for text in texts))
-
-
-Loaded = TypeVar("Loaded", bound=HelperTool)
 
 
 class MissingTool:
@@ -555,16 +513,3 @@ class Tools:
     reranker: RerankerTool = NO_RERANKER
     inspection: InspectionTool = NO_INSPECTION
     helpers: Mapping[Helper[Any], Any] = dataclasses.field(default_factory=dict)
-
-    def helper(self, settings: Helper[Loaded]) -> Loaded:
-        """The tool of a helper.
-
-        Raises:
-          InputError: the method's `needs` do not name the helper.
-        """
-        if settings not in self.helpers:
-            raise InputError(
-                f"{settings} is not loaded: a method names such settings in the helpers of its "
-                "needs, under the field that holds them."
-            )
-        return self.helpers[settings]

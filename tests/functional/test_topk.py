@@ -22,8 +22,6 @@ MERGE = jax.jit(
     static_argnames="k",
 )
 BEST_ROWS = jax.jit(topk.best_rows, static_argnames=("k", "block"))
-CANDIDATES = jax.jit(topk.candidates, static_argnames=("k", "chunk", "block", "first_pass"))
-TWO_OF_EACH = jax.jit(topk.candidates, static_argnames=("k", "chunk", "first_pass", "whole"))
 # Small whole numbers: products are exact in float32, and ties are everywhere.
 WHOLE = partial(hnp.arrays, np.float32, elements=st.integers(-2, 2).map(float))
 
@@ -76,7 +74,7 @@ def test_blocks_lose_no_result(scores, sizes) -> None:
 @FEW
 @given(WHOLE((N, D)), WHOLE((Q, D)), st.sampled_from([5, 60]), st.sampled_from([None, 1, 8]))
 def test_chunks_change_nothing(matrix, queries, k, chunk) -> None:
-    found = topk.search(jnp.array(matrix), jnp.array(queries), k=k, chunk=chunk)
+    found = topk.search(jnp.array(matrix), jnp.array(queries), k=k, chunk=chunk).best
     same(found, ranked(queries @ matrix.T, k))
 
 
@@ -106,7 +104,7 @@ def test_blocks_of_rows_lose_no_result(matrix, queries, kept, sizes) -> None:
     """Blocks of 3 rows, the last of 1; small whole numbers are exact in bfloat16 too."""
     k, chunk, first_pass = sizes
     bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
-    found = CANDIDATES(
+    found = topk.search(
         jnp.array(matrix, jnp.float16),
         jnp.array(queries),
         k=k,
@@ -135,7 +133,7 @@ def test_two_rows_of_each_block(matrix, queries, kept, sizes) -> None:
     """Chunks of 64 rows, or 96, and at last 39; blocks of the last chunk are not whole."""
     k, chunk, first_pass = sizes
     bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
-    found = TWO_OF_EACH(
+    found = topk.search(
         jnp.array(matrix, jnp.float16),
         jnp.array(queries),
         k=k,
@@ -168,9 +166,9 @@ def test_third_rows_of_blocks() -> None:
     """
     scores = np.zeros((128, 1), np.float32)
     scores[[0, 4, 8, 1, 5], 0] = [10, 10, 10 + 2.0**-17, 7, 6]
-    found = TWO_OF_EACH(jnp.array(scores), jnp.ones((1, 1)), k=1, chunk=128, whole=False)
+    found = topk.search(jnp.array(scores), jnp.ones((1, 1)), k=1, chunk=128, whole=False)
     assert found.bound[0] > 10  # the next key of that block
-    found = TWO_OF_EACH(jnp.array(scores), jnp.ones((1, 1)), k=2, chunk=128, whole=False)
+    found = topk.search(jnp.array(scores), jnp.ones((1, 1)), k=2, chunk=128, whole=False)
     assert found.best.rows.tolist() == [[8, 0]]
     assert found.best.scores.tolist() == [[10 + 2.0**-17, 10]]
     np.testing.assert_allclose(found.bound, [10], rtol=2.0**-18)
@@ -200,7 +198,7 @@ def test_bound_in_bfloat16() -> None:
     """Rows that are left out exceed neither the bound nor the last candidate, as far as 2^-8."""
     rng = np.random.default_rng(0)
     matrix, queries = (rng.normal(size=(n, 16)).astype(np.float32) for n in (5003, 6))
-    found = CANDIDATES(jnp.array(matrix), jnp.array(queries), k=5, first_pass=jnp.bfloat16)
+    found = topk.search(jnp.array(matrix), jnp.array(queries), k=5, first_pass=jnp.bfloat16)
     exact = queries.astype(float) @ matrix.T.astype(float)
     last = np.asarray(found.best.scores[:, -1])
     np.put_along_axis(exact, np.asarray(found.best.rows), -np.inf, axis=1)
@@ -208,7 +206,7 @@ def test_bound_in_bfloat16() -> None:
     allowed = np.maximum(np.asarray(found.bound)[:, None] + 1.01 * 2**-8 * sizes, last[:, None])
     assert (exact <= allowed).all()
     # In float32 the bound is the k-th largest maximum of a block: at most the k-th best score.
-    whole = CANDIDATES(jnp.array(matrix), jnp.array(queries), k=5)
+    whole = topk.search(jnp.array(matrix), jnp.array(queries), k=5)
     assert (whole.bound <= whole.best.scores[:, -1] + 1e-5).all()
 
 
@@ -216,7 +214,9 @@ def test_bound_in_bfloat16() -> None:
 @given(WHOLE((N, D)), WHOLE((Q, D)), hnp.arrays(np.bool_, N))
 def test_bias_excludes_rows(matrix, queries, kept) -> None:
     bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
-    found = topk.search(jnp.array(matrix), jnp.array(queries), k=6, bias=jnp.array(bias), chunk=10)
+    found = topk.search(
+        jnp.array(matrix), jnp.array(queries), k=6, bias=jnp.array(bias), chunk=10
+    ).best
     same(found, ranked(queries @ matrix.T + bias, 6))
 
 
@@ -224,7 +224,7 @@ def test_bias_excludes_rows(matrix, queries, kept) -> None:
 @given(WHOLE((N, D)), WHOLE((Q, D)))
 def test_l2(matrix, queries) -> None:
     x, q = jnp.array(matrix), jnp.array(queries)
-    found = topk.search(x, q, k=5, bias=topk.l2_bias(x), chunk=10)
+    found = topk.search(x, q, k=5, bias=topk.l2_bias(x), chunk=10).best
     distances = ((queries[:, None] - matrix[None]) ** 2).sum(-1)
     expected, rows = ranked(-distances, 5)
     np.testing.assert_array_equal(found.rows, rows)
@@ -237,7 +237,7 @@ def test_l2(matrix, queries) -> None:
 def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
     search = partial(topk.search, queries=jnp.array(queries), k=k)
     first, second = search(jnp.array(matrix[:cut])), search(jnp.array(matrix[cut:]), offset=cut)
-    same(MERGE(first, second, k=k), ranked(queries @ matrix.T, k))
+    same(MERGE(first.best, second.best, k=k), ranked(queries @ matrix.T, k))
 
 
 def over_devices(matrix: np.ndarray, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
@@ -259,7 +259,7 @@ def test_eight_devices_give_the_results_of_one(mesh: Mesh, n: int, k: int) -> No
     sharded, bias = over_devices(matrix, mesh)
     found = topk.sharded_search(sharded, queries, bias, k=k, mesh=mesh, axis="data", offset=3).best
     found = found._replace(rows=jnp.where(found.rows < 0, -1, found.rows - 3))
-    alone = topk.search(jnp.array(matrix, jnp.float32), queries, k=k)
+    alone = topk.search(jnp.array(matrix, jnp.float32), queries, k=k).best
     np.testing.assert_array_equal(found.rows, alone.rows)
     np.testing.assert_array_equal(found.scores, alone.scores)
     same(alone, ranked(np.asarray(queries) @ matrix.astype(np.float32).T, k))
@@ -273,7 +273,7 @@ def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
     found = topk.sharded_search(
         sharded, jnp.array(queries), bias, k=20, mesh=mesh, axis="data"
     ).best
-    alone = topk.search(jnp.array(matrix), jnp.array(queries), k=20)
+    alone = topk.search(jnp.array(matrix), jnp.array(queries), k=20).best
     np.testing.assert_array_equal(found.rows, alone.rows)
     same(alone, ranked(queries.astype(float) @ matrix.astype(float).T, 20))
 
@@ -306,6 +306,6 @@ def test_l2_bias_in_chunks_and_over_devices(mesh: Mesh) -> None:
 
 
 def test_empty_inputs() -> None:
-    nothing = topk.search(jnp.zeros((0, D)), jnp.ones((2, D)), k=3)
+    nothing = topk.search(jnp.zeros((0, D)), jnp.ones((2, D)), k=3).best
     assert nothing.rows.tolist() == [[-1] * 3] * 2
-    assert topk.search(jnp.zeros((N, D)), jnp.ones((0, D)), k=3).rows.shape == (0, 3)
+    assert topk.search(jnp.zeros((N, D)), jnp.ones((0, D)), k=3).best.rows.shape == (0, 3)

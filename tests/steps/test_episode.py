@@ -210,6 +210,24 @@ def test_passages_that_were_kept_count_and_not_all_that_were_shown():
     assert trace["selected"]["ids"] == ["c"]
 
 
+def test_candidates_of_a_selection_go_with_it():
+    async def step(episode):
+        pool = await episode.search("Rome", 3)
+        episode.selected(Scored({"score": pool.scores}, (0,)), pool)
+        return await episode.answer(pool.at([1]))
+
+    trace = run(OfSteps(step), ScriptedModel("Rome"), index()).value.trace
+    assert trace["selected"].keys() == {"ids", "scores"} and trace["selected"]["ids"] == ["b"]
+
+
+def test_a_part_without_a_search_records_none():
+    async def step(episode):
+        episode.about("the capital", path="sentence 1")
+        return await episode.answer()
+
+    assert "searches" not in run(OfSteps(step), ScriptedModel("Rome"), index()).value.trace
+
+
 def test_a_method_that_writes_data_has_no_answer():
     async def step(episode):
         episode.note(label="multi")

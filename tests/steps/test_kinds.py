@@ -214,3 +214,10 @@ def test_a_prompt_may_name_labels_by_other_words():
     # 15 bytes: no tokenizer needs more tokens
     assert kinds.answer_limit(LABELS, 4) == 15 and kinds.answer_limit(LABELS, 20) == 20
     assert kinds.answer_limit(YES_NO, 4) == 4
+
+
+def test_prompts_that_cannot_compare_the_options_of_a_kind_are_refused() -> None:
+    direct = prompts.PromptSet("mine.toml", {"direct_yes_no": prompts.Template("{question}")})
+    kinds.check_roles([OPEN, YES_NO], direct)
+    with pytest.raises(InputError, match=r"neither \[multiple_choice\] nor \[direct_multiple_choi"):
+        kinds.check_roles([OPEN, YES_NO, CHOICE], direct)

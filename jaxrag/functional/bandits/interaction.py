@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -169,32 +168,3 @@ def _learn(bandit: Bandit, state: State, contexts: Array, arms: Array, rewards: 
         return bandit.update_batch(state, contexts, arms, rewards)
     step = lambda state, seen: (bandit.update(state, *seen), None)  # noqa: E731
     return lax.scan(step, state, (contexts, arms, rewards))[0]
-
-
-def check_table(contexts: Any, rewards: Any, arms: int) -> None:
-    """Raises `InputError` unless a table has finite contexts [q d] and finite rewards [q a].
-
-    ``arms`` is the policy's number of arms.
-    """
-    contexts, rewards = np.asarray(contexts), np.asarray(rewards)
-    if contexts.ndim != 2 or rewards.ndim != 2:
-        raise InputError(
-            f"contexts of shape {contexts.shape} and rewards of {rewards.shape}: needed are "
-            "[questions, features] and [questions, arms]."
-        )
-    if len(contexts) != len(rewards):
-        raise InputError(
-            f"{len(contexts)} contexts but {len(rewards)} rows of rewards: give one row a context."
-        )
-    if rewards.shape[1] != arms:
-        raise InputError(
-            f"the rewards have {rewards.shape[1]} arms, the bandit {arms}: make the bandit for "
-            "the table's arms (one for each number of rewrites)."
-        )
-    for name, table in (("contexts", contexts), ("rewards", rewards)):
-        if not np.isfinite(table).all():
-            at = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
-            raise InputError(
-                f"{name}{list(at)} is {table[at]}: every entry must be finite; leave that row out "
-                "or compute it again."
-            )

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.scheduler import Operation
 from jaxrag.evaluation.records import differences
-from jaxrag.methods.ars.bandit.trained import TrainedBandit, load_bandit
+from jaxrag.methods.ars.bandit.trained import load_bandit
 from jaxrag.methods.ars.ranker import scorer
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.retrieval.corpus.passages import Passages
@@ -113,32 +113,19 @@ class RewriteRanker(_Checkpoint):
         return trial.reranker()
 
 
-class BanditTool(Protocol):
-    """Chooses how many rewrites of a question are kept."""
-
-    @property
-    def encoder(self) -> Operation | None:
-        """Embeds the question for the bandit; None takes its vector from the index."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines the choices."""
-        ...
-
-    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        """K, from 1 to ``n``, of the question with embedding ``context``."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
-class _RandomBandit:
-    trial: Trial
-    identity: str = canonical({"bandit": "made up"})
-    encoder: Operation | None = None
+class BanditTool:
+    """Chooses how many rewrites of a question are kept.
 
-    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        return 1 + self.trial.draw("count", np.asarray(context).tolist()) % n
+    Attributes:
+      identity: canonical JSON of all that determines the choices.
+      count: the question's embedding [d] and n -> K, from 1 to n.
+      encoder: embeds the question for the bandit; None takes its vector from the index.
+    """
+
+    identity: str
+    count: Callable[[Float[np.ndarray, " d"], int], int]
+    encoder: Operation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +155,7 @@ class CountBandit(_Checkpoint):
         here = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
         self._check_source(bandit.source, here)
         own = None if self.context is None else embedding(encoder.identity, encoder.embed)
-        return _LoadedBandit(bandit, own)
+        return BanditTool(bandit.identity, bandit.count, own)
 
     def _encoder(self, loaded: LoadedRun) -> TextEncoder:
         if self.context is not None:
@@ -183,20 +170,11 @@ class CountBandit(_Checkpoint):
 
     def stand_in(self, trial: Trial) -> BanditTool:
         """A bandit that chooses at random."""
-        return _RandomBandit(trial)
 
+        def count(context: Float[np.ndarray, " d"], n: int) -> int:
+            return 1 + trial.draw("count", np.asarray(context).tolist()) % n
 
-@dataclasses.dataclass(frozen=True)
-class _LoadedBandit:
-    bandit: TrainedBandit
-    encoder: Operation | None
-
-    @property
-    def identity(self) -> str:
-        return self.bandit.identity
-
-    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        return self.bandit.count(context, n)
+        return BanditTool(canonical({"bandit": "made up"}), count)
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:
@@ -207,9 +185,12 @@ def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str
       llm: the language model that rewrites.
       corpus: the passages that rewrites are searched for in.
     """
-    rewriter = {**_described_rewriter(method), "prompts": method.reader.prompts}
-    found = {"corpus": corpus.identity, "rewriter": rewriter, "language_model": _identity(llm)}
-    return json.loads(canonical(found | _prompt_files(found)))
+    source = {
+        "corpus": corpus.identity,
+        "rewriter": {**_described_rewriter(method), "prompts": method.reader.prompts},
+        "language_model": _identity(llm),
+    }
+    return json.loads(canonical(source | _prompt_files(source)))
 
 
 def rewards_source(
@@ -222,16 +203,15 @@ def rewards_source(
       llm: the language model that reads, and rewrites unless the rewriter names another.
       load: loads that one.
     """
-    names = ("order", "search", "reader")
-    found = {"rewriter": _described_rewriter(method)}
-    found |= {name: describe(getattr(method, name)) for name in names}
+    source = {name: describe(getattr(method, name)) for name in ("order", "search", "reader")}
+    source["rewriter"] = _described_rewriter(method)
     if method.rewriter.model is not None:
-        found["rewriting_model"] = _identity(load(method.rewriter.model))
+        source["rewriting_model"] = _identity(load(method.rewriter.model))
     for field, helper in needs_of(method.order).helpers.items():
         if isinstance(helper, RewriteRanker):
-            found["order"][field] = fingerprint(locate(helper.checkpoint))
-    found |= _prompt_files(found)
-    return json.loads(canonical(found | {"language_model": _identity(llm)}))
+            source["order"][field] = fingerprint(locate(helper.checkpoint))
+    source |= _prompt_files(source)
+    return json.loads(canonical(source | {"language_model": _identity(llm)}))
 
 
 def _prompt_files(settings: dict[str, Any]) -> dict[str, Any]:
@@ -242,12 +222,11 @@ def _prompt_files(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _described_rewriter(method: Any) -> dict[str, Any]:
     """The rewriter's settings; its model is recorded by its identity."""
-    found = describe(method.rewriter)
-    del found["model"]
-    return found
+    settings = describe(method.rewriter)
+    return {name: value for name, value in settings.items() if name != "model"}
 
 
 def _identity(llm: LanguageModel) -> dict[str, Any]:
     """A model's identity without how it is computed, which changes no more than last bits."""
-    found = json.loads(llm.identity)
-    return {name: value for name, value in found.items() if name not in _COMPUTATION}
+    identity = json.loads(llm.identity)
+    return {name: value for name, value in identity.items() if name not in _COMPUTATION}

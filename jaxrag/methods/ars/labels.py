@@ -125,8 +125,15 @@ class MakeLabels(TableJob):
         return [label_line(record, gold=own) for record in records.records]
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
-        """Labels, and agreement of the judgements."""
-        return labels_table(lines)
+        """Values of y and agreement of the judgements, with intervals."""
+        means = {name: intervals({"": column})[""] for name, column in _columns(lines).items()}
+        rows = {name: mean for name, mean in means.items() if mean.n} | agreements(lines)
+        table = Table("labels", "questions", "mean", "95 % interval")
+        table.title = f"{len(lines)} questions"
+        for name, row in rows.items():
+            ends = "" if math.isnan(row.low) else f"[{row.low:.3f}, {row.high:.3f}]"
+            table.add_row(name, str(row.n), f"{row.mean:.3f}", ends)
+        return table
 
 
 def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any]:
@@ -178,16 +185,6 @@ _PAIRS = (
     ("word and gold", "relevant", "gold"),
     ("word and log-probability", "relevant", "relevant_logprob"),
 )
-
-
-def labels_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """Values of y and agreement of the judgements, with intervals, for the terminal."""
-    shown = Table("labels", "questions", "mean", "95 % interval", title=f"{len(lines)} questions")
-    found = {name: intervals({"": values})[""] for name, values in _columns(lines).items()}
-    for name, one in ({n: v for n, v in found.items() if v.n} | agreements(lines)).items():
-        ends = "" if math.isnan(one.low) else f"[{one.low:.3f}, {one.high:.3f}]"
-        shown.add_row(name, str(one.n), f"{one.mean:.3f}", ends)
-    return shown
 
 
 def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, Float[np.ndarray, " q"]]:

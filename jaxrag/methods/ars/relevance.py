@@ -19,11 +19,10 @@ from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError, Passage, Prompt
+from jaxrag.types import Passage, Prompt
 
 By = Literal["logprob", "word"]
 _WORD_TOKENS = 4  # enough for either word in any tokenizer
-_WORDS = 2  # relevant, irrelevant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +88,8 @@ async def judge(episode: Episode, passage: Passage, settings: RelevanceJudge) ->
       InputError: the role "relevance" of the prompts does not name its two words.
     """
     question, layout = episode.question.text, prompts.load(settings.prompts)
-    template = layout.role("relevance")
-    if len(template.words) != _WORDS:
-        raise InputError(
-            f"{layout.path} [relevance] has the words {list(template.words)}; give two, the one "
-            'for relevant first, as words = ["relevant", "irrelevant"].'
-        )
+    meaning = 'the one for relevant first, as words = ["relevant", "irrelevant"]'
+    template = layout.role_with_words("relevance", 2, meaning)
     prompt = template.prompt(question=question, passage=layout.render([passage]))
     if settings.by == "word":
         reply = await episode.model(settings.model).generate(

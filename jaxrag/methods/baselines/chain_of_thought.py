@@ -40,7 +40,7 @@ class Config:
 
     async def answer(self, episode: Episode) -> Reply:
         """Generates once and parses the answer at the end."""
-        role = _role(episode.question, kinds.task_of(episode.question))
+        role = _role(episode.question)
         fields = kinds.fields(episode.question)
         reply = await episode.ask(role, limit=self.reasoning_tokens, **fields)
         stated = stated_answer(reply.text)
@@ -53,8 +53,9 @@ class Config:
         )
 
 
-def _role(question: Question, task: str) -> str:
+def _role(question: Question) -> str:
     """The role of the question's prompt."""
+    task = kinds.task_of(question)
     if task == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "

@@ -37,14 +37,14 @@ from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.functional import dragin
 from jaxrag.functional.on_host import on_host
+from jaxrag.methods.inspecting.words import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps import loops
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
-from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader, Reply, program_size
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError, Prompt
+from jaxrag.types import InputError
 
 Fidelity = Literal["paper", "released"]
 
@@ -89,16 +89,23 @@ class Config:
 
     async def answer(self, episode: Episode) -> Reply:
         """Writes and retrieves until no word needs passages."""
+        question = loops.with_choices(episode.question)
         generations: list[dict[str, Any]] = []
         said: list[Reply] = []
         pool: Pool | None = None
         for left in range(self.max_retrievals, -1, -1):
-            prompt, reply = await self._write(episode, said, pool)
+            reply = await episode.ask(
+                "complete_direct" if pool is None else "complete",
+                question=question,
+                so_far=loops.so_far(said),
+                passages=pool,
+                limit=self.tokens,
+            )
             record: dict[str, Any] = {"passages": len(pool or ()), **reply.record()}
             generations.append(record)
             trigger = None
             if reply.text and left:
-                seen = await episode.inspection.look(prompt, reply.raw)
+                seen = await episode.inspection.look(reply.prompt, reply.raw)
                 trigger = _find_trigger(
                     seen,
                     len(reply.raw),
@@ -111,34 +118,13 @@ class Config:
                 said.append(reply)
                 break
             said.append(_cut(reply, trigger))
-            words = _context(
-                seen, loops.with_choices(episode.question), loops.so_far(said[:-1]).strip(), trigger
-            )
+            words = _context(seen, question, loops.so_far(said[:-1]).strip(), trigger)
             query = _query(seen, words, trigger, self.query_words)
             path = f"generation {len(generations)}"
             part = episode.about(query or episode.question.text, path=path)
             pool = await loops.retrieve(part, self.candidates, self.select)
             record |= {"query": query, "ids": episode.ids(pool)}
         episode.note(generations=generations)
-        self._decided(episode, generations)
-        return loops.answer_stated(episode, said)
-
-    async def _write(
-        self, episode: Episode, said: Sequence[Reply], pool: Pool | None
-    ) -> tuple[Prompt, Reply]:
-        """The prompt, and the rest of the answer as the model writes it now."""
-        role = "complete_direct" if pool is None else "complete"
-        shown: dict[str, Any] = {
-            "question": loops.with_choices(episode.question),
-            "so_far": loops.so_far(said),
-            "passages": pool,
-            "limit": self.tokens,
-        }
-        prompt, _ = episode.prompt(role, **shown)
-        return prompt, await episode.ask(role, **shown)
-
-    def _decided(self, episode: Episode, generations: Sequence[dict[str, Any]]) -> None:
-        """Records the decision over all generations."""
         highest = [record["highest"] for record in generations if "highest" in record]
         episode.decided(
             "dragin",
@@ -148,6 +134,7 @@ class Config:
             retrieved=sum("query" in record for record in generations),
             of=len(highest),
         )
+        return loops.answer_stated(episode, said)
 
 
 class Trigger(NamedTuple):

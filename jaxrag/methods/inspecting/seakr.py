@@ -34,10 +34,10 @@ from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
 from jaxrag.functional.on_host import on_host
+from jaxrag.methods.inspecting.words import words_of, words_of_tokens
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.steps import loops
 from jaxrag.steps.episode import Episode, Pool
-from jaxrag.steps.inspection_tool import words_of, words_of_tokens
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
 from jaxrag.text.sentences import sentences, word_key

@@ -98,9 +98,19 @@ class Classified:
     async def __call__(self, episode: Episode) -> Strategy:
         """Asks the classifier; ``trace["complexity"]``."""
         template = classifier_template(episode.reader.prompts)
-        label = label_by_logprob if self.asked == "logprob" else label_by_text
-        number, record = await label(episode.question.text, template, episode, self.classifier)
-        episode.note(complexity={"label": template.words[number], **record})
+        words, prompt = template.words, template.prompt(question=episode.question.text)
+        if self.asked == "logprob":  # as in training (`complexity_pairs`), no blank before a label
+            logprobs = await episode.logprobs(prompt, words, model=self.classifier)
+            number = max(range(len(logprobs)), key=logprobs.__getitem__)
+            record: dict[str, Any] = {"logprobs": list(logprobs)}
+        else:
+            generation = await episode.model(self.classifier).generate(
+                prompt, max_new_tokens=_LABEL_TOKENS, stop=template.stop
+            )
+            named = first_label(generation.text, words)
+            number = len(words) // 2 if named is None else named
+            record = {"raw": generation.text, "junk": named is None}
+        episode.note(complexity={"label": words[number], **record})
         return get_args(Strategy)[number]
 
 
@@ -147,41 +157,8 @@ def classifier_template(name: str) -> prompts.Template:
     Raises:
       InputError: it does not name the three labels.
     """
-    layout = prompts.load(name)
-    template = layout.role("complexity")
-    count = len(get_args(Strategy))
-    if len(template.words) != count:
-        raise InputError(
-            f"{layout.path} [complexity] has the words {list(template.words)}; give {count}, the "
-            'labels of no, one and several searches, as words = ["A", "B", "C"].'
-        )
-    return template
-
-
-async def label_by_logprob(
-    question: str, template: prompts.Template, episode: Episode, model: ModelSettings
-) -> tuple[int, dict[str, Any]]:
-    """Number of the most probable label, by the sum over its tokens.
-
-    As in training (`complexity_pairs`), no blank precedes a label.
-    """
-    prompt = template.prompt(question=question)
-    logprobs = await episode.logprobs(prompt, template.words, model=model)
-    return max(range(len(logprobs)), key=logprobs.__getitem__), {"logprobs": list(logprobs)}
-
-
-async def label_by_text(
-    question: str, template: prompts.Template, episode: Episode, model: ModelSettings
-) -> tuple[int, dict[str, Any]]:
-    """Number of the first label in the generated text; the middle one if it contains none."""
-    generation = await episode.model(model).generate(
-        template.prompt(question=question),
-        max_new_tokens=_LABEL_TOKENS,
-        stop=template.stop,
-    )
-    number = first_label(generation.text, template.words)
-    record = {"raw": generation.text, "junk": number is None}
-    return len(template.words) // 2 if number is None else number, record
+    meaning = 'the labels of no, one and several searches, as words = ["A", "B", "C"]'
+    return prompts.load(name).role_with_words("complexity", len(get_args(Strategy)), meaning)
 
 
 def first_label(text: str, labels: Sequence[str]) -> int | None:

@@ -122,6 +122,6 @@ async def _next_sentence(episode: Episode, pool: Pool, said: list[Reply], tokens
         passages=pool,
         limit=tokens,
         question=loops.with_choices(episode.question),
-        so_far="".join(f" {sentence.text}" for sentence in said),
+        so_far=loops.so_far(said),
     )
     return reply._replace(text=next(iter(sentences(reply.text)), ""))

@@ -53,6 +53,7 @@ _INVALID = "Invalid action. Use Search[entity], Lookup[string] or Finish[answer]
 @dataclasses.dataclass(frozen=True)
 class Pages:
     """The passages that a search shows in its observation.
+
     Attributes:
       n: passages of a search.
       show: how many of them the observation shows, best first.

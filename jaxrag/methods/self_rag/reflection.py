@@ -125,13 +125,8 @@ async def by_words(episode: Episode, role: str, count: int, **fields: str) -> Lo
     Raises:
       InputError: the prompt has another number of words.
     """
-    layout = prompts.load(episode.reader.prompts)
-    template = layout.role(role)
-    if len(template.words) != count:
-        raise InputError(
-            f"{layout.path} [{role}] has the words {list(template.words)}; give {count}: the one "
-            "for yes, relevant or fully supported first, grades of utility from the least."
-        )
+    meaning = "that for yes, relevant or fully supported first, grades of utility from the least"
+    template = prompts.load(episode.reader.prompts).role_with_words(role, count, meaning)
     asked = template.prompt(**fields)
     words = [prompts.continuation(asked, word) for word in template.words]
     return await logprobs(asked, words, episode)

@@ -1,13 +1,14 @@
 """Self-RAG's segments: each is written from one passage or from none, and judged.
 
 A short answer is one segment; a long one is written sentence by sentence. ``parts`` are the
-segments so far: sentences; for a checkpoint, with reflection tokens around them.
+segments so far: sentences; for a checkpoint, with reflection tokens around them. ``tokens`` is the
+limit of new tokens of a sentence, None for a short answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from jaxrag.data import question_kinds
 from jaxrag.functional.self_rag import Critique
@@ -21,20 +22,6 @@ from jaxrag.types import FilledText, InputError
 Form = Literal["short", "long"]
 
 
-class Writing(Protocol):
-    """The settings of a method that writes segments."""
-
-    @property
-    def form(self) -> Form:
-        """One segment, or one sentence of several."""
-        ...
-
-    @property
-    def segment_tokens(self) -> int:
-        """Most new tokens of a sentence."""
-        ...
-
-
 class JudgedSegment(NamedTuple):
     """A segment, its judgements (None if it is empty), and how later prompts show it."""
 
@@ -44,20 +31,21 @@ class JudgedSegment(NamedTuple):
 
 
 async def by_tokens(
-    episode: Episode, parts: Sequence[str], passage: Pool | None, config: Writing
+    episode: Episode, parts: Sequence[str], passage: Pool | None, tokens: int | None
 ) -> JudgedSegment:
     """A segment of a Self-RAG checkpoint; later segments do not see its passage."""
-    question, reader, short = episode.question, episode.reader, config.form == "short"
-    asked, template = instruction(episode, parts, config)
-    tokens = reader.answer_tokens
-    if question_kinds.role_of(question) != "context":
-        tokens = kinds.answer_limit(question, reader.closed_tokens)
+    question, reader, short = episode.question, episode.reader, tokens is None
+    asked, template = instruction(episode, parts, short=short)
+    if tokens is None:
+        tokens = reader.answer_tokens
+        if question_kinds.options(question):
+            tokens = kinds.answer_limit(question, reader.closed_tokens)
     made = await reflection.write(
         asked,
         None if passage is None else episode.shown(passage),
         episode,
         sentence=not short,
-        max_new_tokens=tokens if short else config.segment_tokens,
+        max_new_tokens=tokens,
         temperature=reader.temperature,
         repetition_penalty=reader.repetition_penalty,
         stop=template.stop,
@@ -70,7 +58,7 @@ async def by_tokens(
 
 
 def instruction(
-    episode: Episode, parts: Sequence[str], config: Writing
+    episode: Episode, parts: Sequence[str], *, short: bool
 ) -> tuple[str, prompts.Template]:
     """The text that a checkpoint continues, and its prompt template.
 
@@ -79,7 +67,7 @@ def instruction(
     """
     question, layout = episode.question, prompts.load(episode.reader.prompts)
     name, fields = kinds.prompt_role(question, directly=True), kinds.fields(question)
-    if config.form == "long":
+    if not short:
         name, fields = "continue_direct", prompt_fields(episode, ())
     template = layout.role(name)
     asked = template.prompt(**{**fields, "so_far": FilledText("".join(parts))})
@@ -92,14 +80,19 @@ def instruction(
 
 
 async def by_prompts(
-    episode: Episode, parts: Sequence[str], passage: Pool | None, config: Writing
+    episode: Episode, parts: Sequence[str], passage: Pool | None, tokens: int | None
 ) -> JudgedSegment:
     """A segment of any model, and its judgements by prompts."""
-    long = config.form == "long"
-    reply = await _written(episode, parts, passage, config)
-    if long and not reply.text:
-        return JudgedSegment(reply, None, "")
-    said = reflection.whole(reply.text, reply.generation) if long else reply.text
+    if tokens is None:
+        reply = await episode.read(passage)
+        said = reply.text
+    else:
+        role = "continue_direct" if passage is None else "continue"
+        fields = prompt_fields(episode, parts)
+        reply = await episode.ask(role, passages=passage, limit=tokens, **fields)
+        if not reply.text:
+            return JudgedSegment(reply, None, "")
+        said = reflection.whole(reply.text, reply.generation)
     critique = await reflection.judge(
         episode,
         question=loops.with_choices(episode.question),
@@ -108,16 +101,6 @@ async def by_prompts(
         passage=None if passage is None else episode.shown(passage),
     )
     return JudgedSegment(reply, critique, said)
-
-
-async def _written(
-    episode: Episode, parts: Sequence[str], passage: Pool | None, config: Writing
-) -> Reply:
-    if config.form == "short":
-        return await episode.read(passage)
-    role = "continue_direct" if passage is None else "continue"
-    fields = prompt_fields(episode, parts)
-    return await episode.ask(role, passages=passage, limit=config.segment_tokens, **fields)
 
 
 def prompt_fields(episode: Episode, parts: Sequence[str]) -> dict[str, Any]:

@@ -124,6 +124,11 @@ class Config:
         return self.depth - (self.fidelity == "released")
 
     @property
+    def sentence_tokens(self) -> int | None:
+        """Limit of new tokens of a sentence of a long answer; None for a short answer."""
+        return self.segment_tokens if self.form == "long" else None
+
+    @property
     def weights(self) -> self_rag.Weights:
         """Weights of the parts of a score."""
         if self.form == "long" and self.fidelity == "released":
@@ -243,7 +248,7 @@ async def _decide(episode: Episode, beam: Beam, config: Config) -> dict[str, Any
         return {"decision": decision, "probability": None}
     again = False
     if config.mode == "checkpoint":
-        prompt, _ = segments.instruction(episode, beam.parts, config)
+        prompt, _ = segments.instruction(episode, beam.parts, short=config.form == "short")
         logprobs = await reflection.logprobs(prompt, reflection.RETRIEVAL, episode)
         has_passage = bool(beam.segments) and beam.segments[-1].passage is not None
         again = has_passage and reflection.RETRIEVAL[int(np.argmax(logprobs))] == reflection.AGAIN
@@ -273,7 +278,7 @@ async def _segment(
 ) -> ScoredSegment | None:
     """The next segment, from a passage or from none; None if there is no more."""
     write = segments.by_tokens if config.mode == "checkpoint" else segments.by_prompts
-    reply, critique, part = await write(episode, beam.parts, passage, config)
+    reply, critique, part = await write(episode, beam.parts, passage, config.sentence_tokens)
     if critique is None or (config.form == "long" and not reply.text):
         return None
     count = len(reply.generation.logprobs)

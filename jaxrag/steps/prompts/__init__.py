@@ -76,22 +76,17 @@ OPTIONAL = {"rewrite": ("count",), "react": ("step",), "react_action": ("step",)
 """Fields that the prompts of some roles may hold, but need not."""
 
 _PARSERS = ("tags", "first_line", "text")
-_KINDS = {
-    (str, None): "a text",
-    (bool, None): "true or false",
-    (list, str): "a list of texts",
-    (list, dict): "tables with user and assistant",
+_TEXT, _TEXTS = (str, None, "a text"), (list, str, "a list of texts")
+_TYPES: Mapping[str, tuple[type, type | None, str]] = {
+    "user": _TEXT,
+    "system": _TEXT,
+    "demonstrations": (list, dict, "tables with user and assistant"),
+    "parse": _TEXT,
+    "stop": _TEXTS,
+    "words": _TEXTS,
+    "chat": (bool, None, "true or false"),
 }
-_TYPES: Mapping[str, tuple[Any, Any]] = {
-    "user": (str, None),
-    "system": (str, None),
-    "demonstrations": (list, dict),
-    "parse": (str, None),
-    "stop": (list, str),
-    "words": (list, str),
-    "chat": (bool, None),
-}
-"""Types of a role's values, and of the parts of lists."""
+"""Types of a role's values and of the parts of lists, and how an error names them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +137,20 @@ class PromptSet:
             raise InputError(f"{self.path} has no [{name}], which this method uses: add it.")
         return self.roles[name]
 
+    def role_with_words(self, name: str, count: int, meaning: str) -> Template:
+        """The prompt of a role that must name ``count`` words; ``meaning`` tells which, in errors.
+
+        Raises:
+          InputError: this set lacks it, or it has another number of words.
+        """
+        template = self.role(name)
+        if len(template.words) != count:
+            raise InputError(
+                f"{self.path} [{name}] has the words {list(template.words)}; give {count}, "
+                f"{meaning}."
+            )
+        return template
+
     def render(self, passages: Sequence[Passage]) -> FilledText:
         """The passages as the reader sees them; ``{number}`` counts from one."""
         shown = FilledText("")
@@ -179,18 +188,22 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no valid TOML file: {error}.") from error
-    base = _base((*extending, path), tables.pop("extends", None))
-    layout = tables.pop("passages", {})
+    roles, layout = {}, {}
+    if (extended := tables.pop("extends", None)) is not None:
+        base = _extended((*extending, path), extended)
+        roles, layout = dict(base.roles), {"passage": base.passage, "joiner": base.joiner}
+    own = tables.pop("passages", {})
     unknown = [key for key in tables if key not in FIELDS]
-    unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
+    unknown += [f"passages.{key}" for key in own if key not in ("passage", "joiner")]
     if unknown:
         raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(FIELDS)}.")
-    _check_layout(path, layout)
-    roles = {role: _template(path, role, table) for role, table in tables.items()}
-    if base is None:
-        return PromptSet(str(path), roles, **layout)
-    layout = {"passage": base.passage, "joiner": base.joiner, **layout}
-    return PromptSet(str(path), {**base.roles, **roles}, **layout)
+    for key, value in own.items():
+        if not isinstance(value, str):
+            raise InputError(f"{path} passages.{key} is {value!r}: give a text.")
+    allowed = ("number", "title", "text")
+    _check_fields(f"{path} passages.passage", own.get("passage", ""), allowed)
+    roles |= {role: _template(path, role, table) for role, table in tables.items()}
+    return PromptSet(str(path), roles, **(layout | own))
 
 
 def own_files(settings: object) -> dict[str, str]:
@@ -240,74 +253,52 @@ def _path(name: str) -> Path:
     return own if own.exists() else Path(name)
 
 
-def _base(files: tuple[Path, ...], name: object) -> PromptSet | None:
+def _extended(files: tuple[Path, ...], name: object) -> PromptSet:
     """The set that the last of ``files`` extends; each of the others extends the next.
 
     A user's own dtr.toml may extend our "dtr".
     """
-    path = files[-1]
-    if name is None:
-        return None
-    itself = isinstance(name, str) and (
-        _path(name).resolve() == path.resolve()
-        or (name == path.stem and not _shipped(name).exists())
-    )
-    if not isinstance(name, str) or itself:
-        raise InputError(f"{path} extends {name!r}: name another set.")
-    if _path(name).resolve() in {one.resolve() for one in files}:
+    if not isinstance(name, str) or (name == files[-1].stem and not _shipped(name).exists()):
+        raise InputError(f"{files[-1]} extends {name!r}: name another set.")
+    if _path(name).resolve() in {file.resolve() for file in files}:
         chain = ", which extends ".join(map(str, (*files[1:], name)))
         raise InputError(f"{files[0]} extends {chain}: let one of them extend another set.")
     return _load(name, files)
 
 
-def _check_layout(path: Path, layout: Mapping[str, Any]) -> None:
-    for key, value in layout.items():
-        if not isinstance(value, str):
-            raise InputError(f"{path} passages.{key} is {value!r}: give a text.")
+def _check_fields(where: str, text: str, fields: Sequence[str]) -> None:
     try:
-        layout.get("passage", "").format_map({"number": 1, "title": "", "text": ""})
-    except (KeyError, ValueError, IndexError) as error:
+        text.format_map(dict.fromkeys(fields, 1))
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise InputError(
-            f"{path} passages.passage has a bad field: {error!r}; allowed: number, title, text."
+            f"{where} has a bad field: {error!r}; allowed: {', '.join(fields)}."
         ) from error
 
 
-def _check_types(path: Path, role: str, table: Any) -> None:
+def _template(path: Path, role: str, table: Any) -> Template:
+    where = f"{path} [{role}]"
     if not isinstance(table, dict):
         raise InputError(f"{path} {role} is {table!r}: make it a table, [{role}] and its keys.")
+    if unknown := sorted(set(table) - set(_TYPES)):
+        raise InputError(f"{where} has unknown keys {unknown}; allowed: {sorted(_TYPES)}.")
     for key, value in table.items():
-        wanted, parts = _TYPES.get(key, (object, None))
-        fits = isinstance(value, wanted)
-        if not fits or (parts and not all(isinstance(one, parts) for one in value)):
-            raise InputError(f"{path} [{role}] {key} is {value!r}: give {_KINDS[wanted, parts]}.")
-
-
-def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
-    _check_types(path, role, table)
-    names = {field.name for field in dataclasses.fields(Template)}
-    if unknown := sorted(set(table) - names):
-        raise InputError(f"{path} [{role}] has unknown keys {unknown}; allowed: {sorted(names)}.")
-    needed = FIELDS[role]
-    user = table.get("user", "")
-    if missing := [field for field in needed if f"{{{field}}}" not in user]:
-        raise InputError(f"{path} [{role}] user must hold {{{missing[0]}}}.")
-    if table.get("parse", "text") not in _PARSERS:
-        raise InputError(f"{path} [{role}] parse is {table['parse']!r}; allowed: {_PARSERS}.")
-    try:
-        user.format_map(dict.fromkeys({*OPTIONAL.get(role, ()), *needed}, ""))
-    except (KeyError, ValueError, IndexError) as error:
-        raise InputError(f"{path} [{role}] user has a bad field: {error!r}.") from error
-    demonstrations = []
-    for number, pair in enumerate(table.get("demonstrations", ()), start=1):
+        kind, parts, wanted = _TYPES[key]
+        if not isinstance(value, kind) or not (
+            parts is None or all(isinstance(part, parts) for part in value)
+        ):
+            raise InputError(f"{where} {key} is {value!r}: give {wanted}.")
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+    }
+    for field in FIELDS[role]:
+        if f"{{{field}}}" not in values.setdefault("user", ""):
+            raise InputError(f"{where} user must hold {{{field}}}.")
+    _check_fields(f"{where} user", values["user"], (*FIELDS[role], *OPTIONAL.get(role, ())))
+    if values.get("parse", "text") not in _PARSERS:
+        raise InputError(f"{where} parse is {values['parse']!r}; allowed: {_PARSERS}.")
+    for number, pair in enumerate(values.get("demonstrations", ()), start=1):
         if set(pair) != {"user", "assistant"}:
-            raise InputError(f"{path} [{role}] demonstration {number} needs user and assistant.")
-        demonstrations.append((pair["user"], pair["assistant"]))
-    return Template(
-        user=user,
-        system=table.get("system", ""),
-        demonstrations=tuple(demonstrations),
-        parse=table.get("parse", "text"),
-        stop=tuple(table.get("stop", ())),
-        words=tuple(table.get("words", ())),
-        chat=table.get("chat", True),
-    )
+            raise InputError(f"{where} demonstration {number} needs user and assistant.")
+    pairs = values.pop("demonstrations", ())
+    demonstrations = tuple((pair["user"], pair["assistant"]) for pair in pairs)
+    return Template(**values, demonstrations=demonstrations)

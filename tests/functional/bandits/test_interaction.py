@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import policies
 from jaxrag.functional.bandits.interaction import Bandit, Values, interact
 from jaxrag.functional.bandits.policies import linear_ucb
@@ -205,24 +204,3 @@ def test_rewards_of_test_problems(kind) -> None:
         assert ranks == ([1] * 3 if kind == "quadratic" else [6] * 3)
         if kind == "quadratic":
             np.testing.assert_allclose([np.linalg.eigvalsh(f)[-1] for f in forms], 10, rtol=1e-3)
-
-
-GOOD = (np.zeros((4, 2)), np.zeros((4, 3)))
-HOLE = np.array([[0.0, 1, 2]] * 3 + [[0.0, np.nan, 2]])
-
-
-@pytest.mark.parametrize(
-    ("contexts", "rewards", "message"),
-    [
-        (GOOD[0], np.zeros((4, 2)), "rewards have 2 arms, the bandit 3"),
-        (GOOD[0], np.zeros((5, 3)), "4 contexts but 5 rows"),
-        (GOOD[0], np.zeros(4), r"rewards of \(4,\)"),
-        (np.zeros(4), GOOD[1], r"contexts of shape \(4,\)"),
-        (GOOD[0], HOLE, r"rewards\[3, 1\] is nan"),
-        (np.array([[0, 1.0], [np.inf, 2]] * 2), GOOD[1], r"contexts\[1, 0\] is inf"),
-    ],
-)
-def test_an_invalid_reward_table_is_refused(contexts, rewards, message: str) -> None:
-    bandits.check_table(*GOOD, arms=3)
-    with pytest.raises(InputError, match=message):
-        bandits.check_table(contexts, rewards, arms=3)

@@ -87,5 +87,5 @@ def test_invalid_settings_are_refused(tmp_path):
         RelevanceJudge(by="odds")
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')
-    with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give two"):
+    with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give 2"):
         judge(ScriptedModel({"": "yes"}), RelevanceJudge(prompts=str(file)))

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.interaction import Bandit, check_table, interact, rewards_of
+from jaxrag.functional.bandits.interaction import Bandit, interact, rewards_of
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
 from jaxrag.methods.ars.bandit.settings import (
     BanditTraining,
@@ -99,7 +99,6 @@ def train(
       InputError: table and settings do not fit, or the networks diverged.
     """
     rewards = scheme.rewards(table.base)
-    check_table(contexts.rows, rewards, table.arms)
     parts = [
         Replay(contexts.rows[rows], jnp.asarray(rewards[rows]))
         for rows in (table.train, ~table.train)
