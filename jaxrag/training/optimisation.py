@@ -63,6 +63,22 @@ def make_optimiser(
     return optax.chain(optax.clip_by_global_norm(clip), inner) if clip else inner
 
 
+def scheduled_optimiser(
+    settings: Any, steps: int, *, decay: Decay, algorithm: Optimiser = "adamw"
+) -> optax.GradientTransformation:
+    """The optimiser of a training of ``steps`` steps.
+
+    Args:
+      settings: with ``learning_rate``, ``warmup``, ``weight_decay`` and ``clip``.
+      steps: length of the schedule.
+      decay: see `learning_rate`.
+      algorithm: see `make_optimiser`.
+    """
+    rate = learning_rate(settings.learning_rate, steps, warmup=settings.warmup, decay=decay)
+    how = {"weight_decay": settings.weight_decay, "clip": settings.clip}
+    return make_optimiser(rate, **how, algorithm=algorithm)
+
+
 def check_length(steps: int, epochs: float, seed: int) -> None:
     """Checks length and seed of a training; InputError names a value out of range."""
     if steps < 0 or not 0 < epochs < math.inf or seed < 0:

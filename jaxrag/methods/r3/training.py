@@ -25,9 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import grain
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.store import Store
@@ -49,8 +49,8 @@ from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.training.loop import Step
-from jaxrag.training.step import TrainState, TrainStep, local_copy
-from jaxrag.types import InputError
+from jaxrag.training.step import TrainState, TrainStep
+from jaxrag.training.trainer import shuffled_batches
 
 SCORED = "scored.json"
 """Number of passages outside its pools that were scored in the training, by question id."""
@@ -77,13 +77,9 @@ class _Order:
     """Endless batches of question numbers; its state includes the passages scored so far."""
 
     def __init__(self, questions: int, settings: R3Training) -> None:
-        if questions < settings.batch:
-            raise InputError(
-                f"{questions} questions are left to train on, fewer than a batch of "
-                f"{settings.batch}: lower batch, or take more questions."
-            )
-        order = grain.MapDataset.range(questions).seed(settings.seed).shuffle().repeat()
-        self._items = iter(order.batch(settings.batch).to_iter_dataset())
+        self._items = shuffled_batches(
+            range(questions), settings.batch, seed=settings.seed, name="questions with pools"
+        )
         self.scored: dict[int, set[int]] = {}
 
     def __next__(self) -> Any:
@@ -151,7 +147,7 @@ def train(
         ) -> tuple[TrainState, dict[str, Any]]:
             current, began = None, time.monotonic()
             if settings.is_online(at, steps):
-                params = jax.block_until_ready(local_copy(state.params, made.mesh))
+                params = jax.block_until_ready(made.params(state))
                 current = encoder.with_params(params, step_name(at))
             waited = round(time.monotonic() - began, 3)
             batch, metrics = batches.make(current, numbers.tolist(), at)
@@ -166,7 +162,7 @@ def train(
         settings,
         directory,
         questions=len(pooled),
-        what="training R3",
+        name="training R3",
         step=make_step,
         evaluate=evaluate,
         keep=keep,
@@ -206,8 +202,13 @@ class BatchMaker:
         retrieved, metrics = [Retrieved(number) for number in numbers], {}
         if encoder is not None:
             retrieved, metrics = self._explore(encoder, numbers, step)
-        make = self._imitating if self._imitates else self._contrasting
-        batch, further = make(retrieved, step)
+        if self._imitates:
+            rows, further = self._sets(retrieved, step), {}
+            targets = self._targets(numbers, rows)
+        else:
+            (rows, further), targets = self._pairs(retrieved, step), None
+        texts = [self.pooled[number].question.text for number in numbers]
+        batch = make_batch(texts, rows, self.passages, self.encoder, targets=targets)
         return batch, {"online": encoder is not None, **metrics, **further}
 
     @property
@@ -215,42 +216,42 @@ class BatchMaker:
         """Whether the retriever imitates P(y|q,d) of all passages found, without labels."""
         return self.settings.update.objective == "kl"
 
-    def _contrasting(
+    def _pairs(
         self, retrieved: Sequence[Retrieved], step: int
-    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
+    ) -> tuple[list[list[int]], dict[str, Any]]:
         """A positive and a negative passage of each question."""
-        pairs, online = [], Counter(positives=0, negatives=0)
+        pairs, online = [], Counter(online_positives=0, online_negatives=0)
         for one in retrieved:
             pool, random = self.pooled[one.number].pool, self._random(one, step)
             drawn = draw(one.rows, self._labels(one), pool, self.settings.rules, random)
             pairs.append([drawn.positive, drawn.negative])
-            online.update(positives=drawn.online[0], negatives=drawn.online[1])
-        metrics: dict[str, Any] = {f"online_{name}": count for name, count in online.items()}
-        metrics["asked"] = sum(map(len, self.scored.values())) / len(self.pooled)
-        return self._batch(retrieved, pairs), metrics
+            online.update(online_positives=drawn.online[0], online_negatives=drawn.online[1])
+        asked = sum(map(len, self.scored.values())) / len(self.pooled)
+        return pairs, {**online, "asked": asked}
 
-    def _imitating(
-        self, retrieved: Sequence[Retrieved], step: int
-    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
-        """Equally many passages of each question, with log P(y|q,d) of the gold answer."""
-        sets = self._sets(retrieved, step)
-        pairs = [(one.number, rows) for one, rows in zip(retrieved, sets, strict=True)]
-        scored = self._noted(pairs, shared(pairs, self._score))  # the store has those of retrieval
+    def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
+        """Passages of each question, positive and negative ones: as many as all questions have."""
+        pools = [self.pooled[one.number].pool for one in retrieved]
+        available = [
+            len({*one.rows, *pool.rows}) for one, pool in zip(retrieved, pools, strict=True)
+        ]
+        count = min(self.settings.passages, *available)
+        return [
+            with_both(one.rows, self._labels(one), pool, count, self._random(one, step))
+            for one, pool in zip(retrieved, pools, strict=True)
+        ]
+
+    def _targets(
+        self, numbers: Sequence[int], sets: Sequence[Sequence[int]]
+    ) -> Float[np.ndarray, "n m"]:
+        """log P(y|q,d) of the gold answer for each passage; the store has those of retrieval."""
+        pairs = [*zip(numbers, sets, strict=True)]
+        scored = self._noted(pairs, shared(pairs, self._score))
         targets = [
             [gold_logprob(self.pooled[number].question, values) for values in logprobs]
             for number, _, logprobs in scored
         ]
-        return self._batch(retrieved, sets, np.array(targets, np.float32)), {}
-
-    def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
-        """Passages of each question, positive and negative ones: as many as all questions have."""
-        available = [len({*one.rows, *self._pool(one.number)}) for one in retrieved]
-        count = min(self.settings.passages, *available)
-        sets = []
-        for one in retrieved:
-            pool, random = self.pooled[one.number].pool, self._random(one, step)
-            sets.append(with_both(one.rows, self._labels(one), pool, count, random))
-        return sets
+        return np.array(targets, np.float32)
 
     def _labels(self, retrieved: Retrieved) -> list[int]:
         """Labels of the first passages retrieved for a question."""
@@ -260,20 +261,6 @@ class BatchMaker:
     def _random(self, retrieved: Retrieved, step: int) -> np.random.Generator:
         """Of the draws for a question: the same after an interruption, and in all processes."""
         return np.random.default_rng([self.settings.seed, step, retrieved.number])
-
-    def _pool(self, number: int) -> tuple[int, ...]:
-        """The passages of a question's pools."""
-        pool = self.pooled[number].pool
-        return (*pool.positives, *pool.negatives)
-
-    def _batch(
-        self,
-        retrieved: Sequence[Retrieved],
-        rows: Sequence[Sequence[int]],
-        targets: np.ndarray | None = None,
-    ) -> ContrastiveBatch:
-        texts = [self.pooled[one.number].question.text for one in retrieved]
-        return make_batch(texts, rows, self.passages, self.encoder, targets=targets)
 
     def _explore(
         self, encoder: TowersEncoder, numbers: Sequence[int], step: int
@@ -317,7 +304,7 @@ class BatchMaker:
         retrieved = []
         for (number, rows), values in zip(pairs, logprobs, strict=True):
             scored = self.scored.setdefault(number, set())
-            scored |= set(rows[: len(values)]) - {*self._pool(number)}
+            scored |= set(rows[: len(values)]) - {*self.pooled[number].pool.rows}
             retrieved.append(Retrieved(number, rows, [tuple(ys) for ys in values]))
         return retrieved
 

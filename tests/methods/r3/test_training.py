@@ -514,7 +514,7 @@ def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
 
 
 def test_too_few_questions_are_refused(made: Path, passages: Passages, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
+    with pytest.raises(InputError, match="8 questions with pools to train on, fewer than a b"):
         train(made, passages, tmp_path, batch=16, microbatch=8)
     assert Rules().sampling == "A"
 

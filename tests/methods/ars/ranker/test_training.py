@@ -262,9 +262,10 @@ def test_too_few_questions_are_refused(start: Path) -> None:
 
 def test_epochs_determine_steps() -> None:
     some = small_ranker.examples(12)  # 6 of four rewrites and 6 of three: 6 * 6 + 6 * 3 = 54 pairs
-    assert RankerTraining(epochs=20, unit="questions", batch=16).steps_over(some) == 15
-    assert RankerTraining(epochs=20, batch=16).steps_over(some) == 68  # 20 * 54 / 16 = 67.5
-    assert RankerTraining(steps=7).steps_over(some) == 7
+    counts = [number_of(some, unit, "half") for unit in ("questions", "pairs")]
+    steps = [RankerTraining(epochs=20, batch=16).steps_over(count) for count in counts]
+    assert counts == [12, 54] and steps == [15, 68]  # 20 * 54 / 16 = 67.5
+    assert RankerTraining(steps=7).steps_over(54) == 7
 
 
 def test_a_batch_of_pairs_is_of_two_rewrites_of_one_question(start: Path) -> None:
