@@ -31,7 +31,7 @@ from jaxrag.methods.r3.environment import Environment, Pooling, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, StepIndex, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.models.bert.towers import Towers
-from jaxrag.models.processes import shared
+from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
@@ -241,7 +241,7 @@ def _writer(
     """Writes a checkpoint with the questions that it was trained on, once of several processes."""
 
     def write(params: Towers, share: float = 1.0) -> None:
-        if jax.process_index() == 0:
+        if is_first():
             path = directory / kept(share)
             encoder.write(path, params, begun_with=start.located())
             write_trained_on(path, questions, begun_with=start.checkpoint)
