@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
-from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.progress import progress
 from jaxrag.core.store import Store, store_path
@@ -33,7 +32,7 @@ from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.dpr import Dpr
-from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -61,12 +60,6 @@ RETRIEVER = "retriever"
 """Name of the trained checkpoint in the directory of a job."""
 
 POOLS = "pools.jsonl"
-
-SEARCHED = "searched.jsonl"
-"""Passages that the initial retriever found, a line a question; grows during the search."""
-
-_TOGETHER = 64
-"""Questions of the offline stage that are searched for at a time."""
 
 _FOUND = 20
 """Passages that DPR retrieves in R3's training, as many as SiDR's late search reranks."""
@@ -262,33 +255,6 @@ def _own(directory: Path) -> Path:
     return share_directory(directory, number) if number else directory
 
 
-def search_all(
-    questions: Sequence[Question], index: Retriever | TextRetriever, depth: int, path: Path
-) -> dict[str, tuple[int, ...]]:
-    """Rows of the ``depth`` best passages of each question, by its id.
-
-    Questions are searched for in parts, and each part is appended to ``path``: an interrupted
-    search goes on where it stopped.
-    """
-    jsonl.cut_torn_line(path)
-    found = {line["question_id"]: tuple(line["passages"]) for line in jsonl.read(path)}
-    left = [question for question in questions if question.id not in found]
-    with progress(len(questions), "passages of the pools", done=len(found)) as advance:
-        for first in range(0, len(left), _TOGETHER):
-            some = left[first : first + _TOGETHER]
-            texts = [question.text for question in some]
-            if isinstance(index, TextRetriever):
-                rankings = index.search_texts(texts, depth)
-            else:
-                rankings = index.search(index.embed(texts), depth)
-            new = {q.id: one.ids for q, one in zip(some, rankings, strict=True)}
-            rows = ({"question_id": name, "passages": ids} for name, ids in new.items())
-            jsonl.append(path, [jsonl.encode(path.name, row) for row in rows])
-            found |= new
-            advance(len(some))
-    return found
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainR3:
     """Trains R3.
@@ -375,7 +341,7 @@ class TrainR3:
         ):
             questions = dataset.questions[: self.limit or None]
             write = _writer(directory, encoder, self.start, [one.text for one in questions])
-            rows = self._search(questions, index, _own(directory))
+            rows = self._search(questions, index, environment, store)
             pooled = make_pools(
                 questions, rows, dataset.passages, environment, store, directory / POOLS
             )
@@ -423,16 +389,21 @@ class TrainR3:
         )
 
     def _search(
-        self, questions: Sequence[Question], index: Any, own: Path
+        self, questions: Sequence[Question], index: Any, environment: Environment, store: Store
     ) -> dict[str, Sequence[int]]:
         """Rows of the passages that the untrained retriever finds for each question, by its id."""
         depth = min(self.depth, len(index.passages))
         deep = index.with_encoder(index.encoder, m=depth) if isinstance(index, SidrIndex) else index
-        own.mkdir(parents=True, exist_ok=True)
+        tool = RetrieverTool(deep)
 
         def search(some: Sequence[Question]) -> list[list[int]]:
-            rows = search_all(some, deep, depth, own / SEARCHED)
-            return [[*map(int, rows[question.id])] for question in some]
+            tasks = ((question.id, partial(tool.search, question.text, depth)) for question in some)
+            rows: dict[str, list[int]] = {}
+            with progress(len(some), "passages of the pools") as advance:
+                for name, ranking in environment.run(store, tasks):
+                    rows[name] = [*map(int, ranking.ids)]
+                    advance(1)
+            return [rows[question.id] for question in some]
 
         found = shared(questions, search)
         return {question.id: rows for question, rows in zip(questions, found, strict=True)}
