@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import optax
 
+from jaxrag.core.checks import check_positive
 from jaxrag.types import InputError
 
 Decay = Literal["linear", "cosine", "constant"]
@@ -94,8 +95,7 @@ def check_optimiser(settings: Any, *names: str) -> None:
     Raises:
       InputError: the learning rate is not above 0, another is below 0, or one is not finite.
     """
-    if not 0 < settings.learning_rate < math.inf:
-        raise InputError(f"learning_rate is {settings.learning_rate}; it must be above 0.")
+    check_positive(learning_rate=settings.learning_rate)
     for name in names:
         if not 0 <= getattr(settings, name) < math.inf:
             raise InputError(f"{name} is {getattr(settings, name)}; it must be 0 or more.")

@@ -7,7 +7,7 @@ from typing import Literal
 
 import optax
 
-from jaxrag.core.checks import check_choices, check_share
+from jaxrag.core.checks import check_choices, check_positive, check_share
 from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.training.optimisation import check_optimiser, scheduled_optimiser
@@ -61,9 +61,7 @@ class Update:
         check_choices(self, objective=Objective, form=Form)
         check_optimiser(self, "top", "warmup", "weight_decay", "clip")
         check_share(dropout=self.dropout)
-        for name in ("temperature", "target_temperature"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        check_positive(temperature=self.temperature, target_temperature=self.target_temperature)
 
     def optimiser(self, steps: int) -> optax.GradientTransformation:
         """AdamW for a training of ``steps`` steps."""

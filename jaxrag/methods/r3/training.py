@@ -20,8 +20,9 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -314,26 +315,17 @@ class BatchMaker:
         The objective "kl" scores all passages. ``pairs`` are of a question's number and the rows
         found for it.
         """
-        logprobs: list[Logprobs] = [[] for _ in pairs]
-        rules = self.settings.rules
+        tasks = ((place, partial(self._score_one, *pair)) for place, pair in enumerate(pairs))
+        logprobs = dict(self.environment.run(self.store, tasks))
+        return [logprobs[place] for place in range(len(pairs))]
 
-        def task(place: int) -> Callable[[], Any]:
-            number, found = pairs[place]
-            (question, pool), rows = self.pooled[number], list(found)
-            ahead = len(rows) if self._imitates else self.settings.ahead
-
-            async def score() -> Logprobs:
-                values: Logprobs = []
-                labels: list[int] = []
-                while rows[len(values) :] and not enough(labels, rules):
-                    some = self.passages.get(rows[len(values) : len(values) + ahead])
-                    values += await gather(*(self.environment.logprobs(question, p) for p in some))
-                    labels = [label(question, one, pool, rules) for one in values]
-                return values
-
-            return score
-
-        tasks = ((place, task(place)) for place in range(len(pairs)))
-        for place, values in self.environment.run(self.store, tasks):
-            logprobs[place] = values
-        return logprobs
+    async def _score_one(self, number: int, found: Sequence[int]) -> Logprobs:
+        (question, pool), rows, rules = self.pooled[number], list(found), self.settings.rules
+        ahead = len(rows) if self._imitates else self.settings.ahead
+        values: Logprobs = []
+        labels: list[int] = []
+        while rows[len(values) :] and not enough(labels, rules):
+            some = self.passages.get(rows[len(values) : len(values) + ahead])
+            values += await gather(*(self.environment.logprobs(question, p) for p in some))
+            labels = [label(question, one, pool, rules) for one in values]
+        return values

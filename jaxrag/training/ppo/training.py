@@ -110,7 +110,7 @@ def train(
     functions = make_step(student.module, settings)
     initial = {"policy": student.params, "value": zero_value(student.module)}
     initial = jax.tree.map(jnp.asarray, initial)
-    file: list[RolloutFile] = []  # opened by the first step, which knows what an earlier call made
+    file = RolloutFile(directory)
 
     def step(state: PPOState, numbers: np.ndarray, at: int) -> tuple[PPOState, dict[str, Any]]:
         began = time.monotonic()
@@ -122,8 +122,7 @@ def train(
         rewards, records = reward(questions, texts)
         scores = checked_rewards(rewards, questions, at + 1)
         if is_first():
-            file[:] = file or [RolloutFile(directory, at)]
-            file[0].write(at + 1, questions, texts, scores, records)
+            file.write(at + 1, questions, texts, scores, records)
         rewarded = time.monotonic()
         pairs = token_pairs(student, sources, texts)
         logprobs, values = functions.score(state.params, pairs)
