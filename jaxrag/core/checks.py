@@ -44,6 +44,18 @@ def check_positive(**values: float) -> None:
             raise InputError(f"{name} is {value}; it must be above 0.")
 
 
+def check_range(high: float = math.inf, /, **values: float) -> None:
+    """Checks that numbers are finite and from 0 to ``high``; keywords are names of the settings.
+
+    Raises:
+      InputError: a value is not.
+    """
+    allowed = f"from 0 to {high:g}" if high < math.inf else "0 or more"
+    for name, value in values.items():
+        if not (0 <= value <= high and value < math.inf):
+            raise InputError(f"{name} is {value}; it must be {allowed}.")
+
+
 def check_share(**shares: float) -> None:
     """Checks that shares are at least 0 and below 1; keywords are the names of the settings.
 

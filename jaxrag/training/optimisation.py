@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import optax
 
-from jaxrag.core.checks import check_positive
+from jaxrag.core.checks import check_positive, check_range
 from jaxrag.types import InputError
 
 Decay = Literal["linear", "cosine", "constant"]
@@ -96,6 +96,4 @@ def check_optimiser(settings: Any, *names: str) -> None:
       InputError: the learning rate is not above 0, another is below 0, or one is not finite.
     """
     check_positive(learning_rate=settings.learning_rate)
-    for name in names:
-        if not 0 <= getattr(settings, name) < math.inf:
-            raise InputError(f"{name} is {getattr(settings, name)}; it must be 0 or more.")
+    check_range(**{name: getattr(settings, name) for name in names})

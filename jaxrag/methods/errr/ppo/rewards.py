@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from jaxrag.core.checks import check_range
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.scheduler import Scheduler
@@ -22,7 +23,6 @@ from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.tools import Tools
-from jaxrag.training.ppo.step import check
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
@@ -48,8 +48,8 @@ class Worth:
     rerank: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("exact_match", "f1", "hit", "rerank"):
-            check(f"worth.{name}", getattr(self, name))
+        names = ("exact_match", "f1", "hit", "rerank")
+        check_range(**{f"worth.{name}": getattr(self, name) for name in names})
         if not self.reads and not self.hit and not self.rerank:
             raise InputError("All weights of worth are 0, so every reward is 0: set one above 0.")
 
