@@ -229,8 +229,8 @@ def search_for(
     others = []
     for question, ranking in zip(questions, rankings, strict=True):
         places = [i for i, row in enumerate(ranking.ids) if row != own.get(question.id)][:k]
-        ids, scores = ([values[i] for i in places] for values in (ranking.ids, ranking.scores))
-        others.append(Ranking(tuple(ids), tuple(scores)))
+        ids = tuple(ranking.ids[i] for i in places)
+        others.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
     return others
 
 
