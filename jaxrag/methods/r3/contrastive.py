@@ -35,7 +35,7 @@ from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import step as training
 from jaxrag.training import trainer
 from jaxrag.training.checkpoints import values_name
-from jaxrag.training.loop import Data, Evaluation, Step
+from jaxrag.training.loop import Data, Evaluation
 from jaxrag.training.step import TrainState, TrainStep, grad_cache
 from jaxrag.types import InputError
 
@@ -224,7 +224,7 @@ def train_towers(
     *,
     questions: int,
     name: str,
-    step: Callable[[TrainStep], Step] = lambda made: made.update,
+    step: Callable[[TrainStep, TrainState, Any, int], tuple[TrainState, Any]] | None = None,
     evaluate: Evaluate | None = None,
     keep: Keep | None = None,
     devices: Sequence[Any] | None = None,
@@ -238,7 +238,8 @@ def train_towers(
       directory: for checkpoints and metrics.
       questions: number of training questions, which ``settings.epochs`` refers to.
       name: label of the progress line.
-      step: (step of a batch) -> step of an item; by default items are batches.
+      step: (step of a batch, state, item, its number) -> (state, metrics); by default items are
+        batches.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
       devices: see `jaxrag.training.step.training_mesh`.
@@ -256,10 +257,10 @@ def train_towers(
         mesh=settings.mesh(devices),
         seed=settings.seed,
     )
-    update, marks = step(made), settings.kept_after(steps)
+    marks = settings.kept_after(steps)
 
     def update_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
-        state, metrics = update(state, item, at)
+        state, metrics = step(made, state, item, at) if step else made.update(state, item, at)
         for share, after in marks.items():
             if keep is not None and at + 1 == after:
                 keep(made.params(state), share)

@@ -49,7 +49,6 @@ from jaxrag.models import processes
 from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.training.loop import Step
 from jaxrag.training.step import TrainState, TrainStep
 from jaxrag.training.trainer import shuffled_batches
 
@@ -142,20 +141,17 @@ def train(
         pooled, passages, encoder, searcher, environment, store, settings, order.scored
     )
 
-    def make_step(made: TrainStep) -> Step:
-        def step(
-            state: TrainState, numbers: np.ndarray, at: int
-        ) -> tuple[TrainState, dict[str, Any]]:
-            current, began = None, time.monotonic()
-            if settings.is_online(at, steps):
-                params = jax.block_until_ready(made.params(state))
-                current = encoder.with_params(params, step_name(at))
-            waited = round(time.monotonic() - began, 3)
-            batch, metrics = batches.make(current, numbers.tolist(), at)
-            state, figures = made.update(state, batch, at)
-            return state, metrics | figures | {"update_seconds": waited}
-
-        return step
+    def step(
+        of_batch: TrainStep, state: TrainState, numbers: np.ndarray, at: int
+    ) -> tuple[TrainState, dict[str, Any]]:
+        current, began = None, time.monotonic()
+        if settings.is_online(at, steps):
+            params = jax.block_until_ready(of_batch.params(state))
+            current = encoder.with_params(params, step_name(at))
+        waited = round(time.monotonic() - began, 3)
+        batch, metrics = batches.make(current, numbers.tolist(), at)
+        state, figures = of_batch.update(state, batch, at)
+        return state, metrics | figures | {"update_seconds": waited}
 
     params = train_towers(
         encoder,
@@ -164,7 +160,7 @@ def train(
         directory,
         questions=len(pooled),
         name="training R3",
-        step=make_step,
+        step=step,
         evaluate=evaluate,
         keep=keep,
         devices=devices,
