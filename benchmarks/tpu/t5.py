@@ -20,6 +20,7 @@ from jaxrag.models.t5.checkpoint import parameter_shapes, random_t5
 from jaxrag.models.t5.config import T5Config, read_t5_config
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
+from jaxrag.training.optimisation import scheduled_optimiser
 from jaxrag.training.ppo.rollouts import Rollouts
 from jaxrag.training.ppo.step import PPOStep
 from jaxrag.training.ppo.step import make_step as make_ppo_step
@@ -178,7 +179,7 @@ def distillation(on: Slice) -> Training:
         size,
         0,
         flops,
-        settings.optimiser_over(STEPS),
+        scheduled_optimiser(settings, STEPS, decay=settings.decay, algorithm=settings.optimiser),
     )
 
 

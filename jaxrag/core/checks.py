@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,29 @@ def check_limits(**limits: int) -> None:
     for name, limit in limits.items():
         if limit < 1:
             raise InputError(f"{name} is {limit}; it must be at least 1.")
+
+
+def check_positive(**values: float) -> None:
+    """Checks that numbers are finite and above 0; keywords are the names of the settings.
+
+    Raises:
+      InputError: a value is not.
+    """
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise InputError(f"{name} is {value}; it must be above 0.")
+
+
+def check_range(high: float = math.inf, /, **values: float) -> None:
+    """Checks that numbers are finite and from 0 to ``high``; keywords are names of the settings.
+
+    Raises:
+      InputError: a value is not.
+    """
+    allowed = f"from 0 to {high:g}" if high < math.inf else "0 or more"
+    for name, value in values.items():
+        if not (0 <= value <= high and value < math.inf):
+            raise InputError(f"{name} is {value}; it must be {allowed}.")
 
 
 def check_share(**shares: float) -> None:

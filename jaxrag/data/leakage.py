@@ -129,6 +129,15 @@ def without_leaks(
     return kept
 
 
+def dataset_without_leaks(
+    dataset: Dataset, evaluated: Iterable[QuestionSet], leakage: Leakage
+) -> Dataset:
+    """The data set to train on, without the questions that are evaluated, too (`without_leaks`)."""
+    questions, texts = dataset.questions, (question.text for question in dataset.questions)
+    kept = without_leaks(questions, texts, evaluated, name=dataset.label, leakage=leakage)
+    return dataset._replace(questions=tuple(kept))
+
+
 def _message(
     name: str, texts: Sequence[str], shared: np.ndarray, evaluated: str, field: str
 ) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +118,17 @@ class RetrieverComparison:
                 data, settings = pairs[number]
                 dataset = load_data(data, cache)
                 index = open_index_over(settings, data, cache)
-                columns = self._measured(number, dataset, settings, index, directory)
+                lines = self._lines(dataset, settings, index)
+                jsonl.write(_rankings(directory, number), lines)
+                columns = _columns(lines)
                 row = _row(dataset, settings, columns)
                 first = number - number % len(self.indexes)
                 if number > first:
-                    row["minus_first"] = _minus(columns, _read_columns(directory, first))
+                    other = _columns(jsonl.read(_rankings(directory, first)))
+                    row["minus_first"] = {
+                        name: list(paired_difference(values, other[name]))
+                        for name, values in columns.items()
+                    }
                 jsonl.append(file, [jsonl.encode("retrievers", row)])
                 rows.append(row)
         return Outcome((table(rows),), file)
@@ -139,15 +145,10 @@ class RetrieverComparison:
     def _questions(self, dataset: Dataset) -> list[Question]:
         return judged_or_answered(dataset, answers=self.answers)[: self.limit or None]
 
-    def _measured(
-        self,
-        number: int,
-        dataset: Dataset,
-        settings: IndexSettings,
-        index: Retriever | TextRetriever,
-        directory: Path,
-    ) -> Columns:
-        """Searches for all questions, and writes rankings-N.jsonl."""
+    def _lines(
+        self, dataset: Dataset, settings: IndexSettings, index: Retriever | TextRetriever
+    ) -> list[dict[str, Any]]:
+        """The passages found for each question, and its metrics; warns of what limits these."""
         questions = self._questions(dataset)
         lines: list[dict[str, Any]] = []
         with progress(len(questions), f"searching {dataset.name}, {settings.name}") as advance:
@@ -157,9 +158,18 @@ class RetrieverComparison:
                 for question, ranking in zip(some, rankings, strict=True):
                     lines.append(self._line(question, ranking, dataset))
                 advance(len(some))
-        _say(dataset, settings, questions, lines)
-        jsonl.write(_rankings(directory, number), lines)
-        return _columns(lines)
+        if skipped := len(dataset.questions) - len(judged_or_answered(dataset, answers=True)):
+            _log.warning(
+                "%d of %d questions of %s have neither relevant passages nor open gold answers",
+                *(skipped, len(dataset.questions), dataset.label),
+            )
+        if note := lacking(dataset, questions):
+            _log.warning(note)
+        if empty := sum(not line["passages"] for line in lines):
+            _log.warning(
+                "%s found no passage for %d of %d questions", settings.name, empty, len(lines)
+            )
+        return lines
 
     def _line(self, question: Question, ranking: Ranking, dataset: Dataset) -> dict[str, Any]:
         found = dataset.passages.get(ranking.ids)
@@ -182,31 +192,8 @@ class RetrieverComparison:
         }
 
 
-def _say(
-    dataset: Dataset,
-    settings: IndexSettings,
-    questions: Sequence[Question],
-    lines: Sequence[Mapping[str, Any]],
-) -> None:
-    """Warns of what limits the figures of a row."""
-    if skipped := len(dataset.questions) - len(judged_or_answered(dataset, answers=True)):
-        _log.warning(
-            "%d of %d questions of %s have neither relevant passages nor open gold answers",
-            *(skipped, len(dataset.questions), dataset.label),
-        )
-    if note := lacking(dataset, questions):
-        _log.warning(note)
-    if empty := sum(not line["passages"] for line in lines):
-        _log.warning("%s found no passage for %d of %d questions",
-                     settings.name, empty, len(lines))  # fmt: skip
-
-
 def _rankings(directory: Path, number: int) -> Path:
     return directory / f"rankings-{number}.jsonl"
-
-
-def _read_columns(directory: Path, number: int) -> Columns:
-    return _columns(jsonl.read(_rankings(directory, number)))
 
 
 def read_metric(directory: Path, number: int, metric: str) -> dict[str, float]:
@@ -239,15 +226,12 @@ def search_for(
     if not dataset.own:
         return rankings
     own = dataset.passages.rows_of([question.id for question in questions])
-    return [
-        _without(ranking, own.get(question.id), k)
-        for question, ranking in zip(questions, rankings, strict=True)
-    ]
-
-
-def _without(ranking: Ranking, row: int | None, k: int) -> Ranking:
-    kept = [i for i, one in enumerate(ranking.ids) if one != row][:k]
-    return Ranking(tuple(ranking.ids[i] for i in kept), tuple(ranking.scores[i] for i in kept))
+    others = []
+    for question, ranking in zip(questions, rankings, strict=True):
+        places = [i for i, row in enumerate(ranking.ids) if row != own.get(question.id)][:k]
+        ids = tuple(ranking.ids[i] for i in places)
+        others.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
+    return others
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
@@ -307,18 +291,12 @@ def scores(
     dataset: Dataset,
     questions: Sequence[Question],
     depths: Sequence[int],
-    *,
-    done: Callable[[int], None] = lambda count: None,
 ) -> Columns:
-    """For each question "recall@k", its share of gold passages in the first k, and `ir_accuracy`.
-
-    ``done`` is called with the number of questions searched for since its last call.
-    """
+    """The `ir_accuracy` of each question, and "recall@k", its share of gold in the first k."""
     rankings: list[Ranking] = []
     for first in range(0, len(questions), TOGETHER):
         some = questions[first : first + TOGETHER]
         rankings += search_for(index, dataset, some, max(depths))
-        done(len(some))
     return scores_of(rankings, dataset, questions, depths)
 
 
@@ -356,11 +334,6 @@ def _row(dataset: Dataset, settings: IndexSettings, columns: Columns) -> dict[st
     questions = max(map(len, columns.values()))
     row = {"data": dataset.name, "index": settings.name, "questions": questions}
     return row | {name: list(one) for name, one in intervals(columns).items()}
-
-
-def _minus(ours: Columns, theirs: Columns) -> dict[str, list[float]]:
-    """Mean, interval, number and p-value of the paired difference of each metric."""
-    return {name: list(paired_difference(values, theirs[name])) for name, values in ours.items()}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

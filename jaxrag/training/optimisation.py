@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import optax
 
+from jaxrag.core.checks import check_positive, check_range
 from jaxrag.types import InputError
 
 Decay = Literal["linear", "cosine", "constant"]
@@ -63,6 +64,22 @@ def make_optimiser(
     return optax.chain(optax.clip_by_global_norm(clip), inner) if clip else inner
 
 
+def scheduled_optimiser(
+    settings: Any, steps: int, *, decay: Decay, algorithm: Optimiser = "adamw"
+) -> optax.GradientTransformation:
+    """The optimiser of a training of ``steps`` steps.
+
+    Args:
+      settings: with ``learning_rate``, ``warmup``, ``weight_decay`` and ``clip``.
+      steps: length of the schedule.
+      decay: see `learning_rate`.
+      algorithm: see `make_optimiser`.
+    """
+    rate = learning_rate(settings.learning_rate, steps, warmup=settings.warmup, decay=decay)
+    how = {"weight_decay": settings.weight_decay, "clip": settings.clip}
+    return make_optimiser(rate, **how, algorithm=algorithm)
+
+
 def check_length(steps: int, epochs: float, seed: int) -> None:
     """Checks length and seed of a training; InputError names a value out of range."""
     if steps < 0 or not 0 < epochs < math.inf or seed < 0:
@@ -78,8 +95,5 @@ def check_optimiser(settings: Any, *names: str) -> None:
     Raises:
       InputError: the learning rate is not above 0, another is below 0, or one is not finite.
     """
-    if not 0 < settings.learning_rate < math.inf:
-        raise InputError(f"learning_rate is {settings.learning_rate}; it must be above 0.")
-    for name in names:
-        if not 0 <= getattr(settings, name) < math.inf:
-            raise InputError(f"{name} is {getattr(settings, name)}; it must be 0 or more.")
+    check_positive(learning_rate=settings.learning_rate)
+    check_range(**{name: getattr(settings, name) for name in names})

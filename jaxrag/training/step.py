@@ -59,6 +59,10 @@ class TrainStep(NamedTuple):
     program: Callable[..., Any]
     mesh: Mesh
 
+    def params(self, state: TrainState) -> Tree:
+        """The parameters of a state on this process's devices, see `local_copy`."""
+        return local_copy(state.params, self.mesh)
+
 
 def make_mesh(devices: Sequence[Any] | None = None, *, fsdp: int = 1) -> Mesh:
     """A mesh with the axes "data" and "fsdp"; by default of all devices of all processes.
@@ -170,9 +174,9 @@ def local_copy(tree: Tree, mesh: Mesh) -> Tree:
     return jax.tree.map(local, jax.device_put(tree, NamedSharding(mesh, P())))
 
 
-def first_copy(tree: Tree, mesh: Mesh) -> Tree:
-    """The arrays on this process's first device, as of `local_copy`."""
-    return jax.tree.map(lambda array: array.addressable_data(0), local_copy(tree, mesh))
+def first_copy(tree: Tree) -> Tree:
+    """The arrays of a `local_copy` on this process's first device."""
+    return jax.tree.map(lambda array: array.addressable_data(0), tree)
 
 
 def grad_cache(

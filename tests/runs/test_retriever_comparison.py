@@ -45,9 +45,7 @@ def test_shares_of_gold_passages_by_hand(job: RetrieverComparison) -> None:
     dataset = load_data(DATA, Path(job.cache))
     index = open_index_over(Bm25(), DATA, Path(job.cache))
     questions = comparison.known(dataset, 40)
-    told: list[int] = []
-    found = comparison.scores(index, dataset, questions, (1, 5), done=told.append)
-    assert told == [32, 8]
+    found = comparison.scores(index, dataset, questions, (1, 5))
     rankings = comparison.search(index, [question.text for question in questions], 5)
     names = [[p.id for p in dataset.passages.get(ranking.ids)] for ranking in rankings]
     for depth in (1, 5):

@@ -187,7 +187,7 @@ def test_parameters_on_every_device_are_not_copied(fsdp: int) -> None:
     ]
     assert (pointers[0] == pointers[1]) == (fsdp == 1)
     assert buckets.replicate(found, local_mesh()) is found  # nor by an encoder that they go to
-    first = training.first_copy(params, step.mesh)
+    first = training.first_copy(found)
     assert first["w"].devices() == {jax.local_devices()[0]}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 
 from jaxrag.methods.r3 import supervised_training as sidr
+from jaxrag.methods.r3.contrastive import train_towers
 from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -56,9 +57,10 @@ def train(
         save_every=save_every,
         evaluate_every=save_every if evaluate else 0,
     )
-    params = sidr.train(
-        examples(), Passages.open(made / "passages"), encoder, settings, directory / "run",
-        what="training", evaluate=evaluate, devices=devices,
+    data = sidr.batches(examples(), Passages.open(made / "passages"), encoder, settings)
+    params = train_towers(
+        encoder, data, settings, directory / "run", questions=QUESTIONS, name="training",
+        evaluate=evaluate, devices=devices,
     )  # fmt: skip
     return digest_of(params)
 

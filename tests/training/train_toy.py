@@ -66,7 +66,7 @@ def train(directory: Path, *, fsdp: int = 1, devices: Any = None) -> str:
         what="training",
         save_every=2,
     )
-    params = first_copy(state.params, mesh)
+    params = first_copy(step.params(state))
     if is_first():
         np.save(directory / "w.npy", params["w"])
     return digest_of(params)

@@ -14,13 +14,14 @@ it, the record has the input.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +30,7 @@ from jaxtyping import Float
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import digest_file
+from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.store import Store, store_path
 from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
@@ -36,8 +38,8 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.evaluation.significance import intervals
-from jaxrag.methods.errr.parsed_queries import parse_queries
-from jaxrag.models.processes import shared
+from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries
+from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
@@ -74,9 +76,7 @@ class Downstream:
     figure: DownstreamMetric = "exact_match"
 
     def __post_init__(self) -> None:
-        if self.figure not in get_args(DownstreamMetric):
-            allowed = ", ".join(get_args(DownstreamMetric))
-            raise InputError(f"downstream.figure is {self.figure!r}; allowed: {allowed}.")
+        check_choices(self, figure=DownstreamMetric)
         helpers = self.run.needs.helpers
         if self.helper not in helpers:
             raise InputError(
@@ -84,15 +84,12 @@ class Downstream:
                 f"{', '.join(helpers) or 'no helpers'}."
             )
         helper = helpers[self.helper]
-        if isinstance(helper, ModelHelper) and _quantised(helper.model):
+        model = helper.model if isinstance(helper, ModelHelper) else None
+        if isinstance(model, Local) and model.quantization:
             raise InputError(
                 f"downstream.run has {self.helper}.quantization, but a model in training is not "
                 "quantised: set it to '' here, and quantise the trained model."
             )
-
-
-def _quantised(model: Any) -> bool:
-    return isinstance(model, Local) and bool(model.quantization)
 
 
 def outcome(
@@ -108,36 +105,34 @@ def outcome(
     run, student = downstream.run, {downstream.helper: LanguageModelTool(model)}
     dataset, questions, tools, *_ = load(run, given=student)
     wanted = set(question_ids)
-    some = [question for question in questions if question.id in wanted]
-    if not some:
+    evaluated = [question for question in questions if question.id in wanted]
+    if not evaluated:
         raise InputError(
-            f"None of the {len(wanted)} held-out pairs belongs to a question of {dataset.name} in "
-            "downstream.run: set its data to those that the pairs were made from, with the "
-            "training part."
+            f"None of the {len(wanted)} held-out pairs belongs to a question of "
+            f"{dataset.name} in downstream.run: set its data to those that the pairs were made "
+            "from, with the training part."
         )
 
     def answer(some: Sequence[Question]) -> list[float]:
-        store, found = Store(store_path(run.store, run.cache)), {}
-        try:
+        values: dict[str, float] = {}
+        with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
             started = ((q, partial(answer_question, run.method, q, tools)) for q in some)
-            for one in Scheduler(store, live=run.live).run(started):
-                if one.error is not None:
-                    raise InputError(f"Question {one.id.id} failed downstream: {one.error}")
-                gold = dataset.gold.get(one.id.id, ())
-                record = {"gold_passages": gold, "trace": one.value.trace}
-                figures = accuracy(one.value.text, one.id.answers) | retrieval(record)
-                found[one.id.id] = figures.get(downstream.figure, math.nan)
-        finally:
-            store.close()
-        return [found[question.id] for question in some]
+            for ended in Scheduler(store, live=run.live).run(started):
+                question, reply = ended.id, ended.value
+                if ended.error is not None:
+                    raise InputError(f"Question {question.id} failed downstream: {ended.error}")
+                record = {"gold_passages": dataset.gold.get(question.id, ()), "trace": reply.trace}
+                figures = accuracy(reply.text, question.answers) | retrieval(record)
+                values[question.id] = figures.get(downstream.figure, math.nan)
+        return [values[question.id] for question in some]
 
-    values = dict(zip((question.id for question in some), shared(some, answer), strict=True))
+    ids = (question.id for question in evaluated)
+    values = dict(zip(ids, shared(evaluated, answer), strict=True))
     return np.array([values.get(name, math.nan) for name in question_ids])
 
 
 PAIRS = "pairs.jsonl"
 
-FIELDS = ("question_id", "input", "target", "part")
 PARTS = ("train", "held_out", "test")
 
 
@@ -155,51 +150,31 @@ def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
     """The training pairs and the held-out pairs of a file.
 
     Raises:
-      InputError: a field is missing or invalid (the line is named), a question occurs twice, or
-        one of the two parts has no pair.
+      InputError: a field is missing or invalid (the line is named), or one of the two parts has no
+        pair.
     """
-    found: dict[str, list[TextPair]] = {part: [] for part in PARTS}
-    lines = jsonl.read(file, key="question_id")
-    without = 0
-    for number, line in enumerate(lines, 1):
-        part = _part(line, f"{file}, line {number}")
-        if line["target"] is None:
-            without += 1
+    pairs: dict[str, list[TextPair]] = {part: [] for part in PARTS}
+    untargeted = 0
+    for line in read_input(file):
+        name, given, part = map(line.string, ("question_id", "input", "part"))
+        if part not in PARTS:
+            raise line.error("part", f"is {part!r}; allowed are {', '.join(PARTS)}")
+        question = line.string("question") if "question" in line.fields else ""
+        if line.fields.get("target", "") is None:
+            untargeted += 1
         else:
-            given, target, text = line["input"], line["target"], line.get("question", "")
-            found[part].append(TextPair(line["question_id"], given, target, text))
-    if without:
-        _log.warning("%d of %d lines of %s have no target: left out", without, len(lines), file)
+            pairs[part].append(TextPair(name, given, line.string("target"), question))
+    if untargeted:
+        lines = untargeted + sum(map(len, pairs.values()))
+        _log.warning("%d of %d lines of %s have no target: left out", untargeted, lines, file)
     for part in PARTS[:2]:
-        if not found[part]:
-            counts = ", ".join(f"{len(some)} of {name!r}" for name, some in found.items())
+        if not pairs[part]:
+            counts = ", ".join(f"{len(some)} of {name!r}" for name, some in pairs.items())
             raise InputError(
                 f"{file} has no pairs of the part {part!r} ({counts}): training needs both, "
                 "'held_out' to choose the best parameters."
             )
-    return found["train"], found["held_out"]
-
-
-def _part(line: Mapping[str, Any], where: str) -> str:
-    """The part of a line, after checking the line."""
-    if lacking := [name for name in FIELDS if name not in line]:
-        raise InputError(
-            f"{where}: the keys are {', '.join(line)}; {', '.join(lacking)} is missing. A pair has "
-            f"{', '.join(FIELDS)}."
-        )
-    texts = {name: line[name] for name in ("question_id", "input", "part")}
-    texts |= {name: line[name] for name in ("target",) if line[name] is not None}
-    texts |= {name: line[name] for name in ("question",) if name in line}
-    for name, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(
-                f"{where}: {name} is {text!r}; it must be a non-empty string"
-                + (", or null for no target." if name == "target" else ".")
-            )
-    part = line["part"]
-    if part not in PARTS:
-        raise InputError(f"{where}: part is {line['part']!r}; allowed are {', '.join(PARTS)}.")
-    return part
+    return pairs["train"], pairs["held_out"]
 
 
 HELD_OUT, TABLE = "held_out.jsonl", "query_optimizer.jsonl"
@@ -252,66 +227,63 @@ class StudentEvaluator:
         labels: Sequence[str] = (),
     ) -> None:
         self._student, self._pairs = student, pairs
-        self._labels, self._encoder = tuple(labels), encoder
         self._task: Task = task
+        self._labels, self._encoder = tuple(labels), encoder
         self._tokens = tokenised(pairs, student)
         # an engine refuses prompts that training truncates
-        self._prompts = [truncate(student, one.input) for one in pairs]
+        self._prompts = [truncate(student, pair.input) for pair in pairs]
         self._score = jax.jit(
             lambda params, pairs: target_logprobs(student.module, params, pairs)[0]
         )
 
     def __call__(self, params: dict[str, Any], engine: LanguageModel) -> StudentOutputs:
         """Greedy outputs and their metrics; ``engine`` runs the same parameters."""
-        columns: Columns = {"loss": self._losses(params)}
         made = engine.generate(self._prompts, max_new_tokens=self._student.max_target)
-        columns["exact"] = _column(
-            one.text.strip() == pair.target.strip()
-            for one, pair in zip(made, self._pairs, strict=True)
-        )
-        columns["ended"] = _column(one.finish_reason == "end" for one in made)
+        both = [*zip(made, self._pairs, strict=True)]
+        columns: Columns = {
+            "loss": self._losses(params),
+            "exact": _column(text.text.strip() == pair.target.strip() for text, pair in both),
+            "ended": _column(text.finish_reason == "end" for text in made),
+        }
         if self._task == "labels":
             return StudentOutputs(made, columns | {"accuracy": self._accuracy(engine)})
         return StudentOutputs(made, columns | self._queries(made))
 
     def _losses(self, params: dict[str, Any]) -> Float[np.ndarray, " q"]:
-        found, count = [], len(self._pairs)
+        losses, count = [], len(self._pairs)
         for start in range(0, count, _ROWS):
             rows = np.minimum(np.arange(start, start + _ROWS), count - 1)  # the last pair pads
             some: TokenPairs = jax.tree.map(lambda array, rows=rows: array[rows], self._tokens)
             logprobs = np.asarray(self._score(params, some), np.float64)
             where = np.arange(logprobs.shape[1]) < some.target_length[:, None]
-            found.append(-np.where(where, logprobs, 0.0).sum(axis=1) / some.target_length)
-        return np.concatenate(found)[:count]
+            losses.append(-np.where(where, logprobs, 0.0).sum(axis=1) / some.target_length)
+        return np.concatenate(losses)[:count]
 
     def _accuracy(self, engine: LanguageModel) -> Float[np.ndarray, " q"]:
         labels, prompts = self._labels, self._prompts
-        asked = [prompt for prompt in prompts for _ in labels]
-        found = engine.logprob(asked, list(labels) * len(prompts))
-        sums = np.array([part.sum(dtype=np.float64) for part in found]).reshape(-1, len(labels))
-        return _column(
-            labels[place] == pair.target
-            for place, pair in zip(sums.argmax(axis=1), self._pairs, strict=True)
-        )
+        repeated = [prompt for prompt in prompts for _ in labels]
+        logprobs = engine.logprob(repeated, list(labels) * len(prompts))
+        sums = np.array([part.sum(dtype=np.float64) for part in logprobs])
+        best = sums.reshape(-1, len(labels)).argmax(axis=1)
+        pairs = zip(best, self._pairs, strict=True)
+        return _column(labels[place] == pair.target for place, pair in pairs)
 
     def _queries(self, made: Sequence[Generation]) -> Columns:
-        read = [
-            parse_queries(one.text, "", truncated=one.finish_reason == "length") for one in made
-        ]
-        wanted = [parse_queries(pair.target, "") for pair in self._pairs]
         assert self._encoder is not None
-        texts = sorted({text for one in (*read, *wanted) if one.parsed for text in one.texts})
+        read = [parse_queries(text.text, "", truncated=text.finish_reason == "length")
+                for text in made]  # fmt: skip
+        wanted = [parse_queries(pair.target, "") for pair in self._pairs]
+        texts = sorted({text for some in (*read, *wanted) if some.parsed for text in some.texts})
         vectors = dict(zip(texts, self._encoder.embed(texts) if texts else (), strict=True))
-        near = [
-            similarity(
-                np.array([vectors[text] for text in mine.texts]),
-                np.array([vectors[text] for text in theirs.texts]),
-            )
-            if mine.parsed and theirs.parsed
-            else 0.0
-            for mine, theirs in zip(read, wanted, strict=True)
-        ]
-        return {"parsed": _column(one.parsed for one in read), "similarity": np.array(near)}
+
+        def compared(mine: ParsedQueries, theirs: ParsedQueries) -> float:
+            if not (mine.parsed and theirs.parsed):
+                return 0.0
+            both = [np.array([vectors[text] for text in some.texts]) for some in (mine, theirs)]
+            return similarity(*both)
+
+        near = np.array([*map(compared, read, wanted)])
+        return {"parsed": _column(one.parsed for one in read), "similarity": near}
 
 
 def similarity(mine: Float[np.ndarray, "n d"], theirs: Float[np.ndarray, "m d"]) -> float:
@@ -329,10 +301,9 @@ def _column(values: Any) -> Float[np.ndarray, " q"]:
 
 def row(name: str, columns: Columns) -> dict[str, Any]:
     """A row of the table: for each metric [mean, low, high, n] with the interval over the pairs."""
-    found = intervals(columns)
     plain = {
-        figure: [None if math.isnan(value) else value for value in one]
-        for figure, one in found.items()
+        figure: [None if math.isnan(value) else value for value in mean]
+        for figure, mean in intervals(columns).items()
     }
     return {"student": name, "pairs": len(columns["loss"]), **plain}
 
@@ -371,9 +342,7 @@ class TrainQueryOptimizer:
     leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
-        check_choices(self, leakage=Leakage)
-        if self.task not in get_args(Task):
-            raise InputError(f"task is {self.task!r}; allowed are 'queries' and 'labels'.")
+        check_choices(self, leakage=Leakage, task=Task)
         if self.evaluated < 0:
             raise InputError(f"evaluated is {self.evaluated}; 0 or more is needed.")
         wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
@@ -391,52 +360,45 @@ class TrainQueryOptimizer:
             or the loss is NaN.
         """
         file = locate_pairs(self.pairs)
-        known, held = read_pairs(file)
-        known = without_leaks(
-            known,
-            (pair.input for pair in known),
+        pairs, held = read_pairs(file)
+        pairs = without_leaks(
+            pairs,
+            (pair.input for pair in pairs),
             [question_set("its held-out pairs", (pair.input for pair in held))],
             name=str(file),
             leakage=self.leakage,
         )
-        student = _begin(self, known)
+        student = _begin(self, pairs)
         encoder = Encoder.load(self.encoder) if self.task == "queries" else None
-        labels = sorted({pair.target for pair in (*known, *held)}) if self.task == "labels" else ()
-        make = partial(StudentEvaluator, student, task=self.task, encoder=encoder, labels=labels)
+        labels = sorted({pair.target for pair in (*pairs, *held)}) if self.task == "labels" else ()
+        evaluator = partial(
+            StudentEvaluator, student, task=self.task, encoder=encoder, labels=labels
+        )
+        watched = held[: self.evaluated or None]
+        ids = [pair.question_id for pair in watched]
         record = {"training": describe_job(self), "student": student.identity}
         record["pairs"] = digest_file(file)
 
         def keep(params: dict[str, Any], step: int) -> None:
-            if jax.process_index() == 0:
+            if is_first():
                 path = write_student(directory / OPTIMIZER, student, params)
-                texts = (pair.question or pair.input for pair in known)
+                texts = (pair.question or pair.input for pair in pairs)
                 write_trained_on(path, texts, begun_with=self.checkpoint)
 
         with job_directory(workdir, record) as directory:
-            evaluate = _evaluation(self, student, make, held[: self.evaluated or None])
-            training.train(known, student, self.training, directory, keep=keep, evaluate=evaluate)
-            if jax.process_index() == 0:
-                _write_figures(self, directory, student, make(held), held)
+            evaluate_watched = evaluator(watched)
+
+            def evaluate(params: dict[str, Any], step: int) -> Evaluation:
+                model = engine(student, params)
+                columns = evaluate_watched(params, model).columns
+                if self.downstream:
+                    columns["downstream"] = outcome(self.downstream, model, ids)
+                return columns
+
+            training.train(pairs, student, self.training, directory, keep=keep, evaluate=evaluate)
+            if is_first():
+                _write_figures(self, directory, student, evaluator(held), held)
         return trained(directory / OPTIMIZER)
-
-
-def _evaluation(
-    job: TrainQueryOptimizer,
-    student: Student,
-    make: Callable[[Sequence[TextPair]], StudentEvaluator],
-    pairs: Sequence[TextPair],
-) -> Callable[[dict[str, Any], int], Evaluation]:
-    """Evaluates parameters on ``pairs``, during training."""
-    evaluator, ids = make(pairs), [pair.question_id for pair in pairs]
-
-    def evaluate(params: dict[str, Any], step: int) -> Evaluation:
-        model = engine(student, params)
-        found = evaluator(params, model).columns
-        if job.downstream:
-            found["downstream"] = outcome(job.downstream, model, ids)
-        return found
-
-    return evaluate
 
 
 def _begin(job: TrainQueryOptimizer, pairs: Sequence[TextPair]) -> Student:
@@ -455,13 +417,12 @@ def _write_figures(
     held: Sequence[TextPair],
 ) -> None:
     """Writes metrics and outputs of the student on disk, and of the untrained one."""
-    path = str(directory / OPTIMIZER)
-    trained = load_student(
-        path, max_source=job.max_source, max_target=job.max_target, dtype=job.dtype or None
-    )
+    lengths = {"max_source": job.max_source, "max_target": job.max_target}
+    trained = load_student(str(directory / OPTIMIZER), **lengths, dtype=job.dtype or None)
     before, after = (evaluator(s.params, engine(s, s.params)) for s in (student, trained))
     rows = [row("trained", after.columns), row("untrained", before.columns)]
     jsonl.write(directory / TABLE, rows)
+    outputs = zip(held, after.generations, before.generations, strict=True)
     lines = [
         {
             **pair._asdict(),
@@ -469,8 +430,6 @@ def _write_figures(
             "untrained": theirs.text,
             **{name: float(column[place]) for name, column in after.columns.items()},
         }
-        for place, (pair, mine, theirs) in enumerate(
-            zip(held, after.generations, before.generations, strict=True)
-        )
+        for place, (pair, mine, theirs) in enumerate(outputs)
     ]
     jsonl.write(directory / HELD_OUT, lines)

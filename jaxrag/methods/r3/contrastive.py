@@ -1,7 +1,7 @@
-"""Training of a retriever's towers, SiDR's or DPR's: one step, and the loop around it.
+"""Training of a retriever's towers, SiDR's or DPR's: batches, losses, the step, and the loop.
 
-Shared by `jaxrag.methods.r3.supervised_training` and R3 (`jaxrag.methods.r3.training`), which
-differ in how they choose passages.
+Trainings differ in how they choose passages: by gold ones (`jaxrag.methods.r3.supervised_training`)
+or by their effect on a language model (`jaxrag.methods.r3.training`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.dpr import DprEncoder
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import step as training
+from jaxrag.training import trainer
 from jaxrag.training.checkpoints import values_name
-from jaxrag.training.loop import Data, Evaluation, Step, fit
-from jaxrag.training.step import TrainState, TrainStep, grad_cache, local_copy
+from jaxrag.training.loop import Data, Evaluation
+from jaxrag.training.step import TrainState, TrainStep, grad_cache
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 Network = SidrNetwork | DprNetwork
 """A network that gives one vector of a text."""
 
-
 TowersEncoder = SidrEncoder | DprEncoder
 """Embeds questions and passages with parameters that change."""
 
@@ -52,10 +52,8 @@ Evaluate = Callable[[Any, int], Evaluation]
 """(`TowersEncoder` with the parameters of that step, step) -> metrics of each question, such as
 recall."""
 
-
 Keep = Callable[[Towers, float], None]
 """(parameters, share of the training that is done) -> None; writes a checkpoint of its own."""
-
 
 Loss = Callable[[tuple[Array, Array], "ContrastiveBatch"], Float[Array, ""]]
 """(vectors of questions [n v] and passages [n m v], batch) -> loss."""
@@ -116,7 +114,7 @@ def _vectors(
     def vectors(side: Side, text: Text, key: jax.Array) -> Float[Array, "n v"]:
         segments, variables = jnp.zeros_like(text.ids), {"params": tower(params, side)}
         applied: Any = module.apply(
-            variables, text.ids, segments, where=_where(text), rngs={"dropout": key}
+            variables, text.ids, segments, where=_mask(text), rngs={"dropout": key}
         )
         return applied
 
@@ -131,7 +129,7 @@ def _flat(text: Text) -> Text:
     return Text(*(array.reshape(-1, *array.shape[2:]) for array in text))
 
 
-def _where(text: Text) -> Array:
+def _mask(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
@@ -149,7 +147,7 @@ def _loss(module: Network, settings: Update) -> Loss:
         if sidr is None:
             return Embedded(dense, dense, dense)
         size, first = sidr.config.vocab_size, sidr.first
-        tokens = bag_of_tokens(text.ids, where=_where(text), vocabulary=size, first=first)
+        tokens = bag_of_tokens(text.ids, where=_mask(text), vocabulary=size, first=first)
         sparse = keep_top(dense, settings.top, tokens=tokens) if settings.top else dense
         return Embedded(dense, sparse, tokens)
 
@@ -225,23 +223,23 @@ def train_towers(
     directory: Path,
     *,
     questions: int,
-    what: str,
-    step: Callable[[TrainStep], Step] = lambda made: made.update,
-    evaluate: Evaluate | None,
-    keep: Keep | None,
-    devices: Sequence[Any] | None,
+    name: str,
+    step: Callable[[TrainStep, TrainState, Any, int], tuple[TrainState, Any]] | None = None,
+    evaluate: Evaluate | None = None,
+    keep: Keep | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Towers:
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
 
     Args:
-      encoder: encoder with the initial parameters.
+      encoder: with the initial parameters; its limits of lengths apply in training.
       data: endless items.
       settings: length, batches, loss and optimiser.
       directory: for checkpoints and metrics.
       questions: number of training questions, which ``settings.epochs`` refers to.
-      what: label of the progress line.
-      step: makes the step of the training, see `jaxrag.training.loop.fit`, of the gradient's; by
-        default that one, whose items are batches.
+      name: label of the progress line.
+      step: (step of a batch, state, item, its number) -> (state, metrics); by default items are
+        batches.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
       devices: see `jaxrag.training.step.training_mesh`.
@@ -259,30 +257,27 @@ def train_towers(
         mesh=settings.mesh(devices),
         seed=settings.seed,
     )
-    advance, marks = step(made), settings.kept_after(steps)
+    marks = settings.kept_after(steps)
 
-    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
-        state, metrics = advance(state, item, at)
+    def update_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
+        state, metrics = step(made, state, item, at) if step else made.update(state, item, at)
         for share, after in marks.items():
             if keep is not None and at + 1 == after:
-                keep(local_copy(state.params, made.mesh), share)
+                keep(made.params(state), share)
         return state, metrics
 
-    def evaluated(state: TrainState, number: int) -> Evaluation:
-        assert evaluate is not None
+    def with_values(params: Towers) -> TowersEncoder:
         # named by content: the store outlives this training, and step n of another differs
-        params = local_copy(state.params, made.mesh)
-        return evaluate(encoder.with_params(params, values_name(params)), number)
+        return encoder.with_params(params, values_name(params))
 
-    state = fit(
-        made.begin(encoder.params),
+    return trainer.train(
+        made,
+        encoder.params,
         data,
-        step_and_keep,
+        settings,
+        directory,
         steps=steps,
-        directory=directory,
-        what=what,
-        save_every=settings.save_every,
-        evaluate=evaluated if evaluate else None,
-        evaluate_every=settings.steps_between_evaluations(steps),
+        name=name,
+        update=update_and_keep,
+        evaluate=(lambda params, at: evaluate(with_values(params), at)) if evaluate else None,
     )
-    return local_copy(state.params, made.mesh)

@@ -14,6 +14,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,21 +179,19 @@ def make_pools(
       InputError: all questions were excluded (reasons are counted), or `Environment.run` failed.
     """
 
-    def task(question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
-        async def both() -> tuple[list[bool], list[tuple[float, ...]]]:
-            texts = passages.get(found[question.id])
-            logprobs = await gather(*(environment.logprobs(question, text) for text in texts))
-            if question_kinds.options(question):
-                return _chosen(question, logprobs), logprobs
-            verdicts = await gather(*(environment.passes(question, text) for text in texts))
-            return verdicts, logprobs
-
-        return both
+    async def both(question: Question) -> tuple[list[bool], list[tuple[float, ...]]]:
+        texts = passages.get(found[question.id])
+        logprobs = await gather(*(environment.logprobs(question, text) for text in texts))
+        if question_kinds.options(question):
+            gold = question_kinds.gold_option(question)
+            return [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs], logprobs
+        verdicts = await gather(*(environment.passes(question, text) for text in texts))
+        return verdicts, logprobs
 
     def ask(some: Sequence[Question]) -> list[Any]:
         made: dict[str, Any] = {}
         replies = Counter[str]()
-        tasks = ((question.id, task(question)) for question in some)
+        tasks = ((question.id, partial(both, question)) for question in some)
         with progress(len(some), "pools of passages") as advance:
 
             def on_batch(name: str, size: int) -> None:  # most questions end only with the last
@@ -204,7 +203,11 @@ def make_pools(
                 advance(1)
         return [made[question.id] for question in some]
 
-    _check(questions)
+    for question in questions:
+        if not question.answers:
+            raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
+        if question_kinds.options(question):
+            question_kinds.gold_option(question)
     lines, prepared = [], []
     for question, (verdicts, logprobs) in zip(questions, shared(questions, ask), strict=True):
         rows = list(found[question.id])
@@ -231,14 +234,6 @@ def make_pools(
     return prepared
 
 
-def _check(questions: Sequence[Question]) -> None:
-    for question in questions:
-        if not question.answers:
-            raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
-        if question_kinds.options(question):
-            question_kinds.gold_option(question)
-
-
 def _pool(
     question: Question,
     rows: Sequence[int],
@@ -250,9 +245,3 @@ def _pool(
         gold = question_kinds.gold_option(question)
         logprobs = [[row[gold]] for row in logprobs]
     return make_pool(rows, verdicts, logprobs)
-
-
-def _chosen(question: Question, logprobs: Sequence[Sequence[float]]) -> list[bool]:
-    """For each passage, whether the gold option is the most probable one."""
-    gold = question_kinds.gold_option(question)
-    return [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
 
-from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.progress import progress
 from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import (
     Leakage,
-    QuestionSet,
     check_evaluation,
+    dataset_without_leaks,
     evaluated_sets,
-    without_leaks,
     write_trained_on,
 )
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.methods.r3 import r3, supervised_training, training
-from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder
-from jaxrag.methods.r3.environment import Environment, PooledQuestion, Pooling, make_pools
+from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder, train_towers
+from jaxrag.methods.r3.environment import Environment, Pooling, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, StepIndex, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.models.bert.towers import Towers
-from jaxrag.models.processes import shared
-from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.dpr import Dpr
-from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -62,17 +61,8 @@ RETRIEVER = "retriever"
 
 POOLS = "pools.jsonl"
 
-SEARCHED = "searched.jsonl"
-"""Passages that the initial retriever found, a line a question; grows during the search."""
-
-_TOGETHER = 64
-"""Questions of the offline stage that are searched for at a time."""
-
 _FOUND = 20
 """Passages that DPR retrieves in R3's training, as many as SiDR's late search reranks."""
-
-_Searched = Callable[[Any, int], TextRetriever]
-"""(encoder with the parameters of a step, step) -> the evaluated corpus as it is searched then."""
 
 TrainingSearch = Literal["late", "beta", "reindexed"]
 
@@ -130,7 +120,7 @@ class _Supervised:
         for dataset in evaluation:
             _check_start(self.start, dataset, self.leakage)
         datasets = [
-            _without_leaks(load_data(settings, cache), evaluated, self.leakage)
+            dataset_without_leaks(load_data(settings, cache), evaluated, self.leakage)
             for settings in self.data
         ]
         encoder = self.start.encoder()
@@ -138,15 +128,14 @@ class _Supervised:
         record["data"] = [dataset.identity for dataset in datasets]
         with job_directory(workdir, record) as directory:
             examples = self._examples(datasets)
-            texts = [example.question for example in examples]
-            write = _writer(directory, encoder, self.start, texts)
-            params = supervised_training.train(
-                examples,
-                datasets[0].passages,
+            write = _writer(directory, encoder, self.start, [one.question for one in examples])
+            params = train_towers(
                 encoder,
+                supervised_training.batches(examples, datasets[0].passages, encoder, self.training),
                 self.training,
                 directory,
-                what=f"training {self.retriever_name}",
+                questions=len(examples),
+                name=f"training {self.retriever_name}",
                 evaluate=self._evaluation(),
                 keep=write,
             )
@@ -245,24 +234,12 @@ def _writer(
     """Writes a checkpoint with the questions that it was trained on, once of several processes."""
 
     def write(params: Towers, share: float = 1.0) -> None:
-        if jax.process_index() == 0:
+        if is_first():
             path = directory / kept(share)
             encoder.write(path, params, begun_with=start.located())
             write_trained_on(path, questions, begun_with=start.checkpoint)
 
     return write
-
-
-def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leakage) -> Dataset:
-    """The data set without questions that are evaluated, too; InputError if they are refused."""
-    kept = without_leaks(
-        dataset.questions,
-        (question.text for question in dataset.questions),
-        evaluated,
-        name=dataset.label,
-        leakage=leakage,
-    )
-    return dataset._replace(questions=tuple(kept))
 
 
 def _check_start(start: Sidr | Dpr, evaluation_data: Dataset, leakage: Leakage) -> None:
@@ -276,33 +253,6 @@ def _own(directory: Path) -> Path:
     """Where this process writes what it computes alone; of the first one, the job's directory."""
     number = jax.process_index()
     return share_directory(directory, number) if number else directory
-
-
-def search_all(
-    questions: Sequence[Question], index: Retriever | TextRetriever, depth: int, path: Path
-) -> dict[str, tuple[int, ...]]:
-    """Rows of the ``depth`` best passages of each question, by its id.
-
-    Questions are searched for in parts, and each part is appended to ``path``: an interrupted
-    search goes on where it stopped.
-    """
-    jsonl.cut_torn_line(path)
-    found = {line["question_id"]: tuple(line["passages"]) for line in jsonl.read(path)}
-    left = [question for question in questions if question.id not in found]
-    with progress(len(questions), "passages of the pools", done=len(found)) as advance:
-        for first in range(0, len(left), _TOGETHER):
-            some = left[first : first + _TOGETHER]
-            texts = [question.text for question in some]
-            if isinstance(index, TextRetriever):
-                rankings = index.search_texts(texts, depth)
-            else:
-                rankings = index.search(index.embed(texts), depth)
-            new = {q.id: one.ids for q, one in zip(some, rankings, strict=True)}
-            rows = ({"question_id": name, "passages": ids} for name, ids in new.items())
-            jsonl.append(path, [jsonl.encode(path.name, row) for row in rows])
-            found |= new
-            advance(len(some))
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,7 +324,7 @@ class TrainR3:
         evaluation_data = load_data(self.evaluation_data, cache)
         _check_start(self.start, evaluation_data, self.leakage)
         evaluated = evaluated_sets((evaluation_data,), (self.data,), cache)
-        dataset = _without_leaks(load_data(self.data, cache), evaluated, self.leakage)
+        dataset = dataset_without_leaks(load_data(self.data, cache), evaluated, self.leakage)
         check_model(self.model, cache)
         index: Any = open_index_over(self.start, self.data, cache)
         test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
@@ -385,31 +335,39 @@ class TrainR3:
         record = {"training": describe_job(self), "encoder": encoder.identity}
         record["language_model"] = model.identity
         record["data"] = [dataset.identity, evaluation_data.identity]
-        with job_directory(workdir, record) as directory:
-            store = Store(store_path(self.store, self.cache))
-            texts = [question.text for question in self._questions(dataset)]
-            write = _writer(directory, encoder, self.start, texts)
-            try:
-                pooled = self._pools(dataset, index, environment, store, directory)
-                searcher = self._searcher(index, encoder, directory, len(pooled))
-                if isinstance(self.start, Dpr):
-                    searched = self._at_step(searcher, test_index.passages, directory)
-                else:
-                    searched = _late(test_index)
-                params = training.train(
-                    pooled,
-                    dataset.passages,
-                    encoder,
-                    searcher,
-                    environment,
-                    store,
-                    self.training,
-                    directory,
-                    evaluate=self._evaluation(evaluation_data, searched, llm, store),
-                    keep=write,
-                )
-            finally:
-                store.close()
+        with (
+            job_directory(workdir, record) as directory,
+            contextlib.closing(Store(store_path(self.store, self.cache))) as store,
+        ):
+            questions = dataset.questions[: self.limit or None]
+            write = _writer(directory, encoder, self.start, [one.text for one in questions])
+            rows = self._search(questions, index, environment, store)
+            pooled = make_pools(
+                questions, rows, dataset.passages, environment, store, directory / POOLS
+            )
+            indexes = _own(directory) / "indexes"
+            searcher = test_searcher = self._searcher(index, encoder, indexes, len(pooled))
+            if test_index.passages.identity != index.passages.identity:
+                indexes = _own(directory) / "evaluated"
+                test_searcher = self._searcher(test_index, encoder, indexes, len(pooled))
+
+            def at_step(encoder: Any, step: int) -> Any:
+                if isinstance(self.start, Sidr):
+                    return test_index.with_encoder(encoder)
+                return StepIndex(test_searcher, encoder, step)
+
+            params = training.train(
+                pooled,
+                dataset.passages,
+                encoder,
+                searcher,
+                environment,
+                store,
+                self.training,
+                directory,
+                evaluate=self._evaluation(evaluation_data, at_step, llm, store),
+                keep=write,
+            )
             write(params)
         return trained(directory / RETRIEVER)
 
@@ -419,54 +377,46 @@ class TrainR3:
         What the on-policy phase scores depends on the training: at most ``start.m`` passages of a
         question that it has not seen, at each step.
         """
+
+        def answering(method: Any, data: DataSettings, limit: int) -> Run:
+            return Run(method, data, self.model, self.start, limit=limit)
+
         pools = Pooling(OnePath(n=self.depth), self.method.reader)
-        times = 1 + self.training.evaluations
+        evaluation = answering(self.method, self.evaluation_data, self.evaluation_limit)
         return (
-            Repeated(self._answering(pools, self.data, self.limit), 1),
-            Repeated(
-                self._answering(self.method, self.evaluation_data, self.evaluation_limit), times
-            ),
+            Repeated(answering(pools, self.data, self.limit), 1),
+            Repeated(evaluation, 1 + self.training.evaluations),
         )
 
-    def _answering(self, method: Any, data: DataSettings, limit: int) -> Run:
-        return Run(method, data, self.model, self.start, limit=limit)
-
-    def _questions(self, dataset: Dataset) -> Sequence[Question]:
-        return dataset.questions[: self.limit or None]
-
-    def _pools(
-        self,
-        dataset: Dataset,
-        index: Any,
-        environment: Environment,
-        store: Store,
-        directory: Path,
-    ) -> list[PooledQuestion]:
-        """The offline stage, over passages that the untrained retriever finds."""
-        questions = self._questions(dataset)
-        depth = min(self.depth, len(dataset.passages))
+    def _search(
+        self, questions: Sequence[Question], index: Any, environment: Environment, store: Store
+    ) -> dict[str, Sequence[int]]:
+        """Rows of the passages that the untrained retriever finds for each question, by its id."""
+        depth = min(self.depth, len(index.passages))
         deep = index.with_encoder(index.encoder, m=depth) if isinstance(index, SidrIndex) else index
-        own = _own(directory)
-        own.mkdir(parents=True, exist_ok=True)
+        tool = RetrieverTool(deep)
 
         def search(some: Sequence[Question]) -> list[list[int]]:
-            rows = search_all(some, deep, depth, own / SEARCHED)
-            return [[*map(int, rows[question.id])] for question in some]
+            tasks = ((question.id, partial(tool.search, question.text, depth)) for question in some)
+            rows: dict[str, list[int]] = {}
+            with progress(len(some), "passages of the pools") as advance:
+                for name, ranking in environment.run(store, tasks):
+                    rows[name] = [*map(int, ranking.ids)]
+                    advance(1)
+            return [rows[question.id] for question in some]
 
-        rows = shared(questions, search)
-        found = {question.id: some for question, some in zip(questions, rows, strict=True)}
-        return make_pools(questions, found, dataset.passages, environment, store, directory / POOLS)
+        found = shared(questions, search)
+        return {question.id: rows for question, rows in zip(questions, found, strict=True)}
 
     def steps_between_indexings(self, questions: int) -> int:
         """Steps from one indexing to the next in a training on ``questions`` questions."""
         steps = round(self.reindex_epochs * questions / self.training.batch)
         return max(1, steps) if self.reindex_epochs else self.reindex_every
 
-    def _searcher(self, index: Any, encoder: TowersEncoder, directory: Path, questions: int) -> Any:
+    def _searcher(self, index: Any, encoder: TowersEncoder, indexes: Path, questions: int) -> Any:
         passages = index.passages
         m = min(self.start.m if isinstance(self.start, Sidr) else _FOUND, len(passages))
         if self.search == "reindexed":
-            indexes = _own(directory) / "indexes"
             every = self.steps_between_indexings(questions)
             return VectorSearch(encoder, passages, indexes, every, m)
         assert isinstance(index.index, BagOfTokens)  # since start.search is late
@@ -474,44 +424,32 @@ class TrainR3:
             return BetaSearch(index.index, m)
         return LateSearch(index.index, passages, m)
 
-    def _at_step(self, searcher: VectorSearch, passages: Passages, directory: Path) -> _Searched:
-        """Searches the evaluated corpus by the vectors of the last indexing."""
-        if passages.identity != searcher.passages.identity:
-            own = _own(directory) / "evaluated"
-            searcher = VectorSearch(searcher.encoder, passages, own, searcher.every, searcher.m)
-        return lambda encoder, step: StepIndex(searcher, encoder, step)
-
     def _evaluation(
-        self, dataset: Dataset, searched: _Searched, llm: LanguageModelTool, store: Store
+        self, dataset: Dataset, at_step: Callable[..., Any], llm: LanguageModelTool, store: Store
     ) -> Evaluate:
         """Whether the answer to a question ("rag_accuracy") and the first passage that was read
         ("ir_accuracy") contain a gold answer.
+
+        ``at_step`` gives the evaluated corpus as the encoder of a step searches it.
         """
         questions = dataset.questions[: self.evaluation_limit or None]
 
         def evaluate(encoder: Any, step: int) -> Evaluation:
-            tools = Tools(llm=llm, retriever=RetrieverTool(searched(encoder, step)))
-
-            def task(question: Question) -> Any:
-                return lambda: answer_question(self.method, question, tools)
+            tools = Tools(llm=llm, retriever=RetrieverTool(at_step(encoder, step)))
 
             def ask(some: Sequence[Question]) -> list[tuple[float, str]]:
-                tasks = ((question.id, task(question)) for question in some)
-                answers = dict(Environment(tools, self.method.reader).run(store, tasks))
+                tasks = ((q.id, partial(answer_question, self.method, q, tools)) for q in some)
+                replies = dict(Environment(tools, self.method.reader).run(store, tasks))
                 return [
-                    (contains(found.text, q.answers), found.trace["selected"]["ids"][0])
-                    for q, found in ((q, answers[q.id]) for q in some)
+                    (contains(reply.text, q.answers), reply.trace["selected"]["ids"][0])
+                    for q, reply in ((q, replies[q.id]) for q in some)
                 ]
 
-            found = shared(questions, ask)
-            first = dataset.passages.find([passage for _, passage in found])
+            answered = shared(questions, ask)
+            first = dataset.passages.find([passage for _, passage in answered])
             return {
-                "rag_accuracy": np.array([right for right, _ in found]),
+                "rag_accuracy": np.array([right for right, _ in answered]),
                 "ir_accuracy": comparison.ir_accuracy(questions, first),
             }
 
         return evaluate
-
-
-def _late(index: SidrIndex) -> _Searched:
-    return lambda encoder, step: index.with_encoder(encoder)

@@ -75,6 +75,11 @@ class LabelledPool(NamedTuple):
     above: tuple[float, ...]
     below: tuple[float, ...]
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """All passages."""
+        return self.positives + self.negatives
+
 
 class Drawn(NamedTuple):
     """The passages of a question in one step.

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import optax
-from jax.sharding import Mesh
 
-from jaxrag.core.checks import check_choices, check_share
+from jaxrag.core.checks import check_choices, check_positive, check_share
 from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
-from jaxrag.training.optimisation import (
-    check_length,
-    check_optimiser,
-    learning_rate,
-    make_optimiser,
-)
-from jaxrag.training.step import training_mesh
+from jaxrag.training.optimisation import check_optimiser, scheduled_optimiser
+from jaxrag.training.trainer import TrainingSettings
 from jaxrag.types import InputError
 
 Objective = Literal["contrastive", "kl"]
@@ -68,57 +61,37 @@ class Update:
         check_choices(self, objective=Objective, form=Form)
         check_optimiser(self, "top", "warmup", "weight_decay", "clip")
         check_share(dropout=self.dropout)
-        for name in ("temperature", "target_temperature"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        check_positive(temperature=self.temperature, target_temperature=self.target_temperature)
 
     def optimiser(self, steps: int) -> optax.GradientTransformation:
         """AdamW for a training of ``steps`` steps."""
-        decay = "linear" if self.decay else "constant"
-        rate = learning_rate(self.learning_rate, steps, warmup=self.warmup, decay=decay)
-        return make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
+        return scheduled_optimiser(self, steps, decay="linear" if self.decay else "constant")
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrieverTraining:
-    """Length and batches of a training; the common part of `SupervisedTraining` and
-    `R3Training`.
+class RetrieverTraining(TrainingSettings):
+    """The common part of `SupervisedTraining` and `R3Training`.
 
     Attributes:
-      steps: number of steps; 0 derives it from ``epochs``.
-      epochs: passes over the questions.
-      batch: questions of a step, on all devices together.
-      microbatch: questions that go through the network at a time, with their passages, on all
-        devices together: divides the batch, and as many devices as divide it are used. Memory
-        depends on it.
-      fsdp: devices that share one copy of the parameters and of the optimiser's state, see
-        `jaxrag.training.step.make_mesh`.
+      batch, microbatch: questions, with their passages.
       update: loss and optimiser.
-      seed: seeds the order of questions and the draws of passages.
       warmup_epochs: epochs of linear warm-up of the learning rate, instead of ``update.warmup``
         steps; 0 uses that.
-      save_every, evaluate_every: steps between checkpoints, and between evaluations.
       evaluations: number of evaluations, evenly spaced, in place of ``evaluate_every``; without
         either nothing is evaluated. The initial state is evaluated besides.
       keep: shares of the training, such as 0.5 for its middle, after which the retriever is written
         to a directory of its own, besides the one after the last step.
     """
 
-    steps: int = 0
     epochs: float = 40.0
     batch: int = 128
-    microbatch: int = 8
-    fsdp: int = 1
     update: Update = Update()
-    seed: int = 0
     warmup_epochs: float = 0.0
-    save_every: int = 100
-    evaluate_every: int = 0
     evaluations: int = 0
     keep: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_length(self.steps, self.epochs, self.seed)
+        super().__post_init__()
         if min(self.evaluations, self.evaluate_every) < 0 or (
             self.evaluations and self.evaluate_every
         ):
@@ -130,14 +103,6 @@ class RetrieverTraining:
             raise InputError(f"keep is {self.keep}: shares of the training, between 0 and 1.")
         if self.warmup_epochs < 0:
             raise InputError(f"warmup_epochs is {self.warmup_epochs}; it must be 0 or more.")
-
-    def mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
-        """The mesh of a training, see `jaxrag.training.step.training_mesh`."""
-        return training_mesh(self.batch, self.microbatch, fsdp=self.fsdp, devices=devices)
-
-    def steps_over(self, questions: int) -> int:
-        """Number of steps of a training on ``questions`` questions."""
-        return self.steps or max(1, round(self.epochs * questions / self.batch))
 
     def update_over(self, questions: int) -> Update:
         """Loss and optimiser of a training on ``questions`` questions: warm-up in steps."""

@@ -1,4 +1,4 @@
-"""Training of SiDR and DPR by gold passages, against hard negatives and the rest of the batch.
+"""Training data of SiDR and DPR: gold passages, against hard negatives and the rest of the batch.
 
 Source: Zhou et al. (SiDR), Karpukhin et al. 2020 (DPR); docs/methods.md, "R3: SiDR", "R3: loss" and
 "R3: DPR".
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import grain
 import numpy as np
 
 from jaxrag.evaluation.metrics import passage_has, telling_answers
-from jaxrag.methods.r3.contrastive import (
-    ContrastiveBatch,
-    Evaluate,
-    Keep,
-    TowersEncoder,
-    make_batch,
-    train_towers,
-)
+from jaxrag.methods.r3.contrastive import ContrastiveBatch, TowersEncoder, make_batch
 from jaxrag.methods.r3.settings import SupervisedTraining
-from jaxrag.models.bert.towers import Towers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.training.loop import Data
+from jaxrag.training.trainer import shuffled_batches
 from jaxrag.types import InputError, Question
 
 
@@ -98,19 +89,11 @@ def batches(
     encoder: TowersEncoder,
     settings: SupervisedTraining,
 ) -> Data:
-    """Endless batches in an order determined by the seed; each question comes once an epoch.
-
-    The next batch is read and tokenised during the training step. Every process makes the same
-    whole batches, of which its devices take their rows.
+    """Endless batches, read and tokenised during the training step; see `shuffled_batches`.
 
     Raises:
       InputError: too few questions, or too few different positives to draw negatives from.
     """
-    if len(examples) < settings.batch:
-        raise InputError(
-            f"There are {len(examples)} questions to train on, fewer than a batch of "
-            f"{settings.batch}: lower batch, or take more questions."
-        )
     corpus = Passages.open(passages.directory)  # its own reader, since it reads in a thread
     tokenizer = copy.deepcopy(encoder.tokenizer)
 
@@ -135,46 +118,11 @@ def batches(
         questions, rows = zip(*drawn, strict=True)
         return make_batch(questions, rows, corpus, encoder, tokenizer=tokenizer)
 
-    dataset = grain.MapDataset.source(examples).seed(settings.seed).shuffle().repeat()
-    dataset = dataset.random_map(draw).batch(settings.batch, batch_fn=collate)
-    reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
-    return iter(dataset.to_iter_dataset(reading))
-
-
-def train(
-    examples: Sequence[Example],
-    passages: Passages,
-    encoder: TowersEncoder,
-    settings: SupervisedTraining,
-    directory: Path,
-    *,
-    what: str,
-    evaluate: Evaluate | None = None,
-    keep: Keep | None = None,
-    devices: Sequence[Any] | None = None,
-) -> Towers:
-    """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
-
-    Args:
-      examples: see `mine`.
-      passages: the corpus.
-      encoder: encoder with the initial parameters; its length limits apply in training.
-      settings: of the training.
-      directory: for checkpoints and metrics.
-      what: label of the progress line.
-      evaluate, keep, devices: see `train_towers`.
-
-    Raises:
-      InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.
-    """
-    return train_towers(
-        encoder,
-        batches(examples, passages, encoder, settings),
-        settings,
-        directory,
-        questions=len(examples),
-        what=what,
-        evaluate=evaluate,
-        keep=keep,
-        devices=devices,
+    return shuffled_batches(
+        examples,
+        settings.batch,
+        seed=settings.seed,
+        name="questions",
+        draw=draw,
+        collate=collate,
     )

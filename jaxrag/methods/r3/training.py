@@ -20,14 +20,15 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import grain
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.store import Store
@@ -48,9 +49,8 @@ from jaxrag.models import processes
 from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.training.loop import Step
-from jaxrag.training.step import TrainState, TrainStep, local_copy
-from jaxrag.types import InputError
+from jaxrag.training.step import TrainState, TrainStep
+from jaxrag.training.trainer import shuffled_batches
 
 SCORED = "scored.json"
 """Number of passages outside its pools that were scored in the training, by question id."""
@@ -77,13 +77,9 @@ class _Order:
     """Endless batches of question numbers; its state includes the passages scored so far."""
 
     def __init__(self, questions: int, settings: R3Training) -> None:
-        if questions < settings.batch:
-            raise InputError(
-                f"{questions} questions are left to train on, fewer than a batch of "
-                f"{settings.batch}: lower batch, or take more questions."
-            )
-        order = grain.MapDataset.range(questions).seed(settings.seed).shuffle().repeat()
-        self._items = iter(order.batch(settings.batch).to_iter_dataset())
+        self._items = shuffled_batches(
+            range(questions), settings.batch, seed=settings.seed, name="questions with pools"
+        )
         self.scored: dict[int, set[int]] = {}
 
     def __next__(self) -> Any:
@@ -145,20 +141,17 @@ def train(
         pooled, passages, encoder, searcher, environment, store, settings, order.scored
     )
 
-    def make_step(made: TrainStep) -> Step:
-        def step(
-            state: TrainState, numbers: np.ndarray, at: int
-        ) -> tuple[TrainState, dict[str, Any]]:
-            current, began = None, time.monotonic()
-            if settings.is_online(at, steps):
-                params = jax.block_until_ready(local_copy(state.params, made.mesh))
-                current = encoder.with_params(params, step_name(at))
-            waited = round(time.monotonic() - began, 3)
-            batch, metrics = batches.make(current, numbers.tolist(), at)
-            state, figures = made.update(state, batch, at)
-            return state, metrics | figures | {"update_seconds": waited}
-
-        return step
+    def step(
+        of_batch: TrainStep, state: TrainState, numbers: np.ndarray, at: int
+    ) -> tuple[TrainState, dict[str, Any]]:
+        current, began = None, time.monotonic()
+        if settings.is_online(at, steps):
+            params = jax.block_until_ready(of_batch.params(state))
+            current = encoder.with_params(params, step_name(at))
+        waited = round(time.monotonic() - began, 3)
+        batch, metrics = batches.make(current, numbers.tolist(), at)
+        state, figures = of_batch.update(state, batch, at)
+        return state, metrics | figures | {"update_seconds": waited}
 
     params = train_towers(
         encoder,
@@ -166,8 +159,8 @@ def train(
         settings,
         directory,
         questions=len(pooled),
-        what="training R3",
-        step=make_step,
+        name="training R3",
+        step=step,
         evaluate=evaluate,
         keep=keep,
         devices=devices,
@@ -206,8 +199,13 @@ class BatchMaker:
         retrieved, metrics = [Retrieved(number) for number in numbers], {}
         if encoder is not None:
             retrieved, metrics = self._explore(encoder, numbers, step)
-        make = self._imitating if self._imitates else self._contrasting
-        batch, further = make(retrieved, step)
+        if self._imitates:
+            rows, further = self._sets(retrieved, step), {}
+            targets = self._targets(numbers, rows)
+        else:
+            (rows, further), targets = self._pairs(retrieved, step), None
+        texts = [self.pooled[number].question.text for number in numbers]
+        batch = make_batch(texts, rows, self.passages, self.encoder, targets=targets)
         return batch, {"online": encoder is not None, **metrics, **further}
 
     @property
@@ -215,42 +213,42 @@ class BatchMaker:
         """Whether the retriever imitates P(y|q,d) of all passages found, without labels."""
         return self.settings.update.objective == "kl"
 
-    def _contrasting(
+    def _pairs(
         self, retrieved: Sequence[Retrieved], step: int
-    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
+    ) -> tuple[list[list[int]], dict[str, Any]]:
         """A positive and a negative passage of each question."""
-        pairs, online = [], Counter(positives=0, negatives=0)
+        pairs, online = [], Counter(online_positives=0, online_negatives=0)
         for one in retrieved:
             pool, random = self.pooled[one.number].pool, self._random(one, step)
             drawn = draw(one.rows, self._labels(one), pool, self.settings.rules, random)
             pairs.append([drawn.positive, drawn.negative])
-            online.update(positives=drawn.online[0], negatives=drawn.online[1])
-        metrics: dict[str, Any] = {f"online_{name}": count for name, count in online.items()}
-        metrics["asked"] = sum(map(len, self.scored.values())) / len(self.pooled)
-        return self._batch(retrieved, pairs), metrics
+            online.update(online_positives=drawn.online[0], online_negatives=drawn.online[1])
+        asked = sum(map(len, self.scored.values())) / len(self.pooled)
+        return pairs, {**online, "asked": asked}
 
-    def _imitating(
-        self, retrieved: Sequence[Retrieved], step: int
-    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
-        """Equally many passages of each question, with log P(y|q,d) of the gold answer."""
-        sets = self._sets(retrieved, step)
-        pairs = [(one.number, rows) for one, rows in zip(retrieved, sets, strict=True)]
-        scored = self._noted(pairs, shared(pairs, self._score))  # the store has those of retrieval
+    def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
+        """Passages of each question, positive and negative ones: as many as all questions have."""
+        pools = [self.pooled[one.number].pool for one in retrieved]
+        available = [
+            len({*one.rows, *pool.rows}) for one, pool in zip(retrieved, pools, strict=True)
+        ]
+        count = min(self.settings.passages, *available)
+        return [
+            with_both(one.rows, self._labels(one), pool, count, self._random(one, step))
+            for one, pool in zip(retrieved, pools, strict=True)
+        ]
+
+    def _targets(
+        self, numbers: Sequence[int], sets: Sequence[Sequence[int]]
+    ) -> Float[np.ndarray, "n m"]:
+        """log P(y|q,d) of the gold answer for each passage; the store has those of retrieval."""
+        pairs = [*zip(numbers, sets, strict=True)]
+        scored = self._noted(pairs, shared(pairs, self._score))
         targets = [
             [gold_logprob(self.pooled[number].question, values) for values in logprobs]
             for number, _, logprobs in scored
         ]
-        return self._batch(retrieved, sets, np.array(targets, np.float32)), {}
-
-    def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
-        """Passages of each question, positive and negative ones: as many as all questions have."""
-        available = [len({*one.rows, *self._pool(one.number)}) for one in retrieved]
-        count = min(self.settings.passages, *available)
-        sets = []
-        for one in retrieved:
-            pool, random = self.pooled[one.number].pool, self._random(one, step)
-            sets.append(with_both(one.rows, self._labels(one), pool, count, random))
-        return sets
+        return np.array(targets, np.float32)
 
     def _labels(self, retrieved: Retrieved) -> list[int]:
         """Labels of the first passages retrieved for a question."""
@@ -260,20 +258,6 @@ class BatchMaker:
     def _random(self, retrieved: Retrieved, step: int) -> np.random.Generator:
         """Of the draws for a question: the same after an interruption, and in all processes."""
         return np.random.default_rng([self.settings.seed, step, retrieved.number])
-
-    def _pool(self, number: int) -> tuple[int, ...]:
-        """The passages of a question's pools."""
-        pool = self.pooled[number].pool
-        return (*pool.positives, *pool.negatives)
-
-    def _batch(
-        self,
-        retrieved: Sequence[Retrieved],
-        rows: Sequence[Sequence[int]],
-        targets: np.ndarray | None = None,
-    ) -> ContrastiveBatch:
-        texts = [self.pooled[one.number].question.text for one in retrieved]
-        return make_batch(texts, rows, self.passages, self.encoder, targets=targets)
 
     def _explore(
         self, encoder: TowersEncoder, numbers: Sequence[int], step: int
@@ -317,7 +301,7 @@ class BatchMaker:
         retrieved = []
         for (number, rows), values in zip(pairs, logprobs, strict=True):
             scored = self.scored.setdefault(number, set())
-            scored |= set(rows[: len(values)]) - {*self._pool(number)}
+            scored |= set(rows[: len(values)]) - {*self.pooled[number].pool.rows}
             retrieved.append(Retrieved(number, rows, [tuple(ys) for ys in values]))
         return retrieved
 
@@ -327,26 +311,17 @@ class BatchMaker:
         The objective "kl" scores all passages. ``pairs`` are of a question's number and the rows
         found for it.
         """
-        logprobs: list[Logprobs] = [[] for _ in pairs]
-        rules = self.settings.rules
+        tasks = ((place, partial(self._score_one, *pair)) for place, pair in enumerate(pairs))
+        logprobs = dict(self.environment.run(self.store, tasks))
+        return [logprobs[place] for place in range(len(pairs))]
 
-        def task(place: int) -> Callable[[], Any]:
-            number, found = pairs[place]
-            (question, pool), rows = self.pooled[number], list(found)
-            ahead = len(rows) if self._imitates else self.settings.ahead
-
-            async def score() -> Logprobs:
-                values: Logprobs = []
-                labels: list[int] = []
-                while rows[len(values) :] and not enough(labels, rules):
-                    some = self.passages.get(rows[len(values) : len(values) + ahead])
-                    values += await gather(*(self.environment.logprobs(question, p) for p in some))
-                    labels = [label(question, one, pool, rules) for one in values]
-                return values
-
-            return score
-
-        tasks = ((place, task(place)) for place in range(len(pairs)))
-        for place, values in self.environment.run(self.store, tasks):
-            logprobs[place] = values
-        return logprobs
+    async def _score_one(self, number: int, found: Sequence[int]) -> Logprobs:
+        (question, pool), rows, rules = self.pooled[number], list(found), self.settings.rules
+        ahead = len(rows) if self._imitates else self.settings.ahead
+        values: Logprobs = []
+        labels: list[int] = []
+        while rows[len(values) :] and not enough(labels, rules):
+            some = self.passages.get(rows[len(values) : len(values) + ahead])
+            values += await gather(*(self.environment.logprobs(question, p) for p in some))
+            labels = [label(question, one, pool, rules) for one in values]
+        return values

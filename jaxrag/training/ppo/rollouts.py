@@ -169,17 +169,13 @@ def mean_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class RolloutFile:
-    """rollouts.jsonl: a line for each text of each step.
+    """rollouts.jsonl in the directory of a training: a line for each text of each step.
 
-    Args:
-      directory: of the training.
-      start: steps made so far; lines of later steps, lost in an interruption, are removed.
+    The first step that is written removes the lines of later ones, lost in an interruption.
     """
 
-    def __init__(self, directory: Path, start: int) -> None:
-        self._path = directory / ROLLOUTS
-        directory.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, "".join(f"{line}\n" for line in lines_until(self._path, start)))
+    def __init__(self, directory: Path) -> None:
+        self._path, self._is_open = directory / ROLLOUTS, False
 
     def write(
         self,
@@ -190,6 +186,11 @@ class RolloutFile:
         records: Sequence[Mapping[str, Any]],
     ) -> None:
         """Adds the texts of a step, counted from 1."""
+        if not self._is_open:
+            before = lines_until(self._path, step - 1)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(self._path, "".join(f"{line}\n" for line in before))
+            self._is_open = True
         lines = [
             {"step": step, "question_id": question.id, "text": text.text,
              "tokens": len(text.tokens), "reward": reward, **record}

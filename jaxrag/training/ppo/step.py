@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from jaxrag.core.checks import check_positive, check_range
 from jaxrag.functional import ppo
 from jaxrag.models.precision import matmul_precision
 from jaxrag.training.optimisation import check_length, make_optimiser
@@ -29,13 +29,6 @@ from jaxrag.training.student.student import TokenPairs
 from jaxrag.types import InputError
 
 Params = dict[str, Any]
-
-
-def check(name: str, value: float, *, high: float = math.inf) -> None:
-    """Raises InputError, naming the setting, where it is below 0, above ``high`` or not finite."""
-    if not (0 <= value <= high and math.isfinite(value)):
-        allowed = f"from 0 to {high:g}" if math.isfinite(high) else "0 or more"
-        raise InputError(f"{name} is {value}; it must be {allowed}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +47,9 @@ class KlControl:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        check("kl.coefficient", self.coefficient)
-        check("kl.rate", self.rate, high=1.0)
-        if not 0 < self.target < math.inf:
-            raise InputError(f"kl.target is {self.target}; it must be above 0.")
+        check_range(**{"kl.coefficient": self.coefficient})
+        check_range(1.0, **{"kl.rate": self.rate})
+        check_positive(**{"kl.target": self.target})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +115,12 @@ class PPOTraining:
                 f"rollouts is {self.rollouts}, batch {self.batch} and passes {self.passes}: each "
                 "must be at least 1, and rollouts a multiple of batch."
             )
-        for name in ("discount", "decay"):
-            check(name, getattr(self, name), high=1.0)
+        check_range(1.0, discount=self.discount, decay=self.decay)
         if not 0 < self.clip < 1:
             raise InputError(f"clip is {self.clip}; it must be above 0 and below 1.")
-        for name in ("value_clip", "value_weight", "entropy_weight", "kl_bound", "learning_rate"):
-            check(name, getattr(self, name))
-        for name in ("value_learning_rate", "weight_decay", "clip_norm"):
-            check(name, getattr(self, name))
+        names = ("value_clip", "value_weight", "entropy_weight", "kl_bound", "learning_rate")
+        names += ("value_learning_rate", "weight_decay", "clip_norm")
+        check_range(**{name: getattr(self, name) for name in names})
 
     def steps_over(self, questions: int) -> int:
         """Steps of a training on ``questions`` questions."""

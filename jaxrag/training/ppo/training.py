@@ -34,84 +34,35 @@ from jaxrag.training.ppo.rollouts import (
     token_pairs,
     truncated_examples,
 )
-from jaxrag.training.ppo.step import Params, PPOState, PPOTraining, make_step, zero_value
+from jaxrag.training.ppo.step import (
+    Params,
+    PPOState,
+    PPOStep,
+    PPOTraining,
+    make_step,
+    zero_value,
+)
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import Student
 
 
-class PPOIteration:
-    """A step of training as a callable: sample texts, reward them, update the policy."""
-
-    def __init__(
-        self,
-        examples: Sequence[PPOExample],
-        student: Student,
-        reward: Reward,
-        settings: PPOTraining,
-        directory: Path,
-    ) -> None:
-        self._examples, self._student, self._reward = examples, student, reward
-        self._settings, self._directory = settings, directory
-        self.functions = make_step(student.module, settings)
-        self._file: RolloutFile | None = None
-        first = {"policy": student.params, "value": zero_value(student.module)}
-        self._first = jax.tree.map(jnp.asarray, first)
-
-    def __call__(
-        self, state: PPOState, numbers: np.ndarray, at: int
-    ) -> tuple[PPOState, Mapping[str, Any]]:
-        """Step ``at``, from 0, on the questions with these numbers; donates the state."""
-        began = time.monotonic()
-        some = [self._examples[int(number)] for number in numbers]
-        questions, sources = [one.question for one in some], [one.source for one in some]
-        model, tokens = engine(self._student, state.params["policy"]), self._student.max_target
-        texts = sample_texts(model, sources, tokens=tokens, seed=self._settings.seed, step=at)
-        sampled = time.monotonic()
-        rewards, records = self._reward(questions, texts)
-        scores = checked_rewards(rewards, questions, at + 1)
-        if is_first():
-            self._file = self._file or RolloutFile(self._directory, at)
-            self._file.write(at + 1, questions, texts, scores, records)
-        rewarded = time.monotonic()
-        pairs = token_pairs(self._student, sources, texts)
-        logprobs, values = self.functions.score(state.params, pairs)
-        reference, _ = self.functions.score(self._first, pairs)
-        rollouts = self.functions.advantages(
-            state.coefficient, pairs, scores, logprobs, reference, values
-        )
-        state, kl_metrics = self.functions.control(state, rollouts)
-        state, update_metrics = self.update(state, rollouts, at)
-        lengths = [len(one.tokens) for one in texts]
-        return state, {
-            **mean_metrics(records),
-            "reward": float(scores.mean()),
-            **kl_metrics,
-            **update_metrics,
-            "tokens": float(np.mean(lengths)),
-            "ended": float(np.mean([one.finish_reason == "end" for one in texts])),
-            "write_seconds": round(sampled - began, 3),
-            "reward_seconds": round(rewarded - sampled, 3),
-            "update_seconds": round(time.monotonic() - rewarded, 3),
-        }
-
-    def update(
-        self, state: PPOState, rollouts: Rollouts, at: int
-    ) -> tuple[PPOState, dict[str, Any]]:
-        """Passes over the texts, stopping early where the policy has moved beyond ``kl_bound``."""
-        settings, found = self._settings, []
-        beta, bound = float(state.coefficient), settings.kl_bound
-        explained = ppo.explained_variance(rollouts.values, rollouts.returns, where=rollouts.where)
-        random = np.random.default_rng([settings.seed, at])
-        for rows in _batches(settings, random):
-            state, metrics = self.functions.update(state, rollouts, rows)
-            found.append(metrics)
-            if bound and not float(metrics["approximate_kl"]) <= bound:
-                break
-        jax.block_until_ready(state)
-        means = {name: float(np.mean([float(one[name]) for one in found])) for name in found[0]}
-        if np.isfinite(explained):
-            means["explained_variance"] = float(explained)
-        return state, means | {"updates": len(found), "coefficient": beta}
+def update_policy(
+    functions: PPOStep, settings: PPOTraining, state: PPOState, rollouts: Rollouts, at: int
+) -> tuple[PPOState, dict[str, Any]]:
+    """Passes over the texts, stopping early where the policy has moved beyond ``kl_bound``."""
+    updates: list[Mapping[str, Any]] = []
+    beta, bound = float(state.coefficient), settings.kl_bound
+    explained = ppo.explained_variance(rollouts.values, rollouts.returns, where=rollouts.where)
+    for rows in _batches(settings, np.random.default_rng([settings.seed, at])):
+        state, metrics = functions.update(state, rollouts, rows)
+        updates.append(metrics)
+        if bound and not float(metrics["approximate_kl"]) <= bound:
+            break
+    jax.block_until_ready(state)
+    means = {name: float(np.mean([float(one[name]) for one in updates])) for name in updates[0]}
+    if np.isfinite(explained):
+        means["explained_variance"] = float(explained)
+    return state, means | {"updates": len(updates), "coefficient": beta}
 
 
 def _batches(settings: PPOTraining, random: np.random.Generator) -> list[Int[np.ndarray, " b"]]:
@@ -156,22 +107,56 @@ def train(
         the loss is not finite, or ``reward`` raises it.
     """
     examples = truncated_examples(student, examples)
-    iteration = PPOIteration(examples, student, reward, settings, directory)
+    functions = make_step(student.module, settings)
+    initial = {"policy": student.params, "value": zero_value(student.module)}
+    initial = jax.tree.map(jnp.asarray, initial)
+    file = RolloutFile(directory)
 
-    def evaluated(state: PPOState, number: int) -> Evaluation:
-        assert evaluate is not None
-        return evaluate(engine(student, state.params["policy"]), number)
+    def step(state: PPOState, numbers: np.ndarray, at: int) -> tuple[PPOState, dict[str, Any]]:
+        began = time.monotonic()
+        some = [examples[int(number)] for number in numbers]
+        questions, sources = [one.question for one in some], [one.source for one in some]
+        model, tokens = engine(student, state.params["policy"]), student.max_target
+        texts = sample_texts(model, sources, tokens=tokens, seed=settings.seed, step=at)
+        sampled = time.monotonic()
+        rewards, records = reward(questions, texts)
+        scores = checked_rewards(rewards, questions, at + 1)
+        if is_first():
+            file.write(at + 1, questions, texts, scores, records)
+        rewarded = time.monotonic()
+        pairs = token_pairs(student, sources, texts)
+        logprobs, values = functions.score(state.params, pairs)
+        reference, _ = functions.score(initial, pairs)
+        rollouts = functions.advantages(
+            state.coefficient, pairs, scores, logprobs, reference, values
+        )
+        state, kl_metrics = functions.control(state, rollouts)
+        state, update_metrics = update_policy(functions, settings, state, rollouts, at)
+        return state, {
+            **mean_metrics(records),
+            "reward": float(scores.mean()),
+            **kl_metrics,
+            **update_metrics,
+            "tokens": float(np.mean([len(one.tokens) for one in texts])),
+            "ended": float(np.mean([one.finish_reason == "end" for one in texts])),
+            "write_seconds": round(sampled - began, 3),
+            "reward_seconds": round(rewarded - sampled, 3),
+            "update_seconds": round(time.monotonic() - rewarded, 3),
+        }
+
+    def policy(state: PPOState) -> LanguageModel:
+        return engine(student, state.params["policy"])
 
     order = grain.MapDataset.range(len(examples)).seed(settings.seed).shuffle().repeat()
     state = fit(
-        iteration.functions.begin(student.params),
+        functions.begin(student.params),
         iter(order.batch(settings.rollouts).to_iter_dataset()),
-        iteration,
+        step,
         steps=settings.steps_over(len(examples)),
         directory=directory,
         what="training by PPO",
         save_every=settings.save_every,
-        evaluate=evaluated if evaluate else None,
+        evaluate=(lambda state, at: evaluate(policy(state), at)) if evaluate else None,
         evaluate_every=settings.evaluate_every,
     )
     return state.params["policy"]

@@ -13,28 +13,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jaxrag.core.checks import check_choices
 from jaxrag.training import step as training
-from jaxrag.training.loop import Data, Evaluation, History, fit
-from jaxrag.training.optimisation import (
-    Decay,
-    Optimiser,
-    check_length,
-    check_optimiser,
-    learning_rate,
-    make_optimiser,
-)
-from jaxrag.training.step import TrainState, TrainStep
+from jaxrag.training import trainer
+from jaxrag.training.loop import Data, Evaluation, History
+from jaxrag.training.optimisation import Decay, Optimiser, check_optimiser, scheduled_optimiser
+from jaxrag.training.step import TrainStep, first_copy
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import Student, TokenPairs, encode
+from jaxrag.training.trainer import TrainingSettings, shuffled_batches
 from jaxrag.types import InputError
 
 _MULTIPLE = 8  # padded lengths are multiples of it
@@ -45,19 +38,13 @@ Best = Literal["", "loss", "similarity", "accuracy", "exact", "downstream"]
 
 
 @dataclasses.dataclass(frozen=True)
-class StudentTraining:
-    """Fine-tuning by teacher forcing.
+class StudentTraining(TrainingSettings):
+    """Fine-tuning by teacher forcing, on pairs with accumulated gradients.
 
     ERRR (docs/methods.md, "ERRR: frozen and trainable"): learning rate 1e-4, 3 epochs, batches of
     4. The paper names no optimiser and no schedule; these and all other settings are our choices.
 
     Attributes:
-      steps: number of steps; 0 derives it from ``epochs``.
-      epochs: passes over the pairs.
-      batch: pairs of a step, over all devices.
-      microbatch: pairs that pass through the network at a time, on all devices together, with
-        accumulated gradients: divides the batch, and as many devices as divide it are used.
-      fsdp: devices that share one copy of the parameters and of the optimiser's state.
       optimiser, learning_rate, warmup, decay, weight_decay, clip: see
         `jaxrag.training.optimisation.make_optimiser` and `learning_rate`.
       dropout: whether to apply dropout, at the rate of the student's config.
@@ -66,16 +53,11 @@ class StudentTraining:
       best: metric on held-out pairs that selects the best parameters, lowest for "loss", highest
         for the others; "" selects the last ones.
       patience: evaluations without improvement after which training stops; 0 never stops early.
-      seed: of the data order and of dropout.
-      save_every, evaluate_every: steps between checkpoints, and between evaluations on held-out
-        pairs; 0 never evaluates.
     """
 
-    steps: int = 0
     epochs: float = 3.0
     batch: int = 4
     microbatch: int = 4
-    fsdp: int = 1
     optimiser: Optimiser = "adamw"
     learning_rate: float = 1e-4
     decay: Decay = "linear"
@@ -86,12 +68,10 @@ class StudentTraining:
     remat: bool = False
     best: Best = "loss"
     patience: int = 0
-    seed: int = 0
-    save_every: int = 100
     evaluate_every: int = 100
 
     def __post_init__(self) -> None:
-        check_length(self.steps, self.epochs, self.seed)
+        super().__post_init__()
         check_optimiser(self, "warmup", "weight_decay", "clip", "patience", "evaluate_every")
         check_choices(self, optimiser=Optimiser, decay=Decay, best=Best)
         if self.patience and not (self.best and self.evaluate_every):
@@ -99,22 +79,6 @@ class StudentTraining:
                 f"patience is {self.patience}: it needs a metric (best is {self.best!r}) and "
                 f"evaluations (evaluate_every is {self.evaluate_every})."
             )
-
-    def steps_over(self, pairs: int) -> int:
-        """Steps of a training on ``pairs`` pairs."""
-        return self.steps or max(1, round(self.epochs * pairs / self.batch))
-
-    def optimiser_over(self, steps: int) -> optax.GradientTransformation:
-        """The optimiser of a training of ``steps`` steps."""
-        rate = learning_rate(self.learning_rate, steps, warmup=self.warmup, decay=self.decay)
-        return make_optimiser(
-            rate, weight_decay=self.weight_decay, clip=self.clip, algorithm=self.optimiser
-        )
-
-
-def is_better(metric: Best, one: float, than: float) -> bool:
-    """Whether metric value ``one`` is better than ``than``: lower for "loss", else higher."""
-    return one < than if metric == "loss" else one > than
 
 
 class TextPair(NamedTuple):
@@ -139,26 +103,13 @@ def tokenised(pairs: Sequence[TextPair], student: Student) -> TokenPairs:
 
 
 def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
-    """Endless shuffled batches as `TokenPairs`, each pair once an epoch.
-
-    Every process makes the same whole batches; its devices take their rows of them.
-
-    Raises:
-      InputError: there are fewer pairs than in a batch.
-    """
-    count = len(pairs.source)
-    if count < settings.batch:
-        raise InputError(
-            f"There are {count} pairs to train on, fewer than a batch of {settings.batch}: lower "
-            "batch (and microbatch), or make more pairs."
-        )
+    """Endless batches of pairs, see `shuffled_batches`."""
 
     def collate(rows: Sequence[int]) -> TokenPairs:
         return jax.tree.map(lambda array: array[np.asarray(rows)], pairs)
 
-    dataset = grain.MapDataset.range(count).seed(settings.seed).shuffle().repeat()
-    dataset = dataset.batch(settings.batch, batch_fn=collate)
-    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
+    rows = range(len(pairs.source))
+    return shuffled_batches(rows, settings.batch, seed=settings.seed, name="pairs", collate=collate)
 
 
 @functools.cache
@@ -180,7 +131,7 @@ def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh)
 
     return training.make_step(
         training.summed(loss, lambda parts: parts.target_length.sum()),
-        settings.optimiser_over(steps),
+        scheduled_optimiser(settings, steps, decay=settings.decay, algorithm=settings.optimiser),
         microbatch=settings.microbatch,
         mesh=mesh,
         seed=settings.seed,
@@ -222,60 +173,40 @@ def train(
       InputError: settings or data are invalid, ``directory`` is of another training, or the loss is
         not finite.
     """
-    mesh = training.training_mesh(
-        settings.batch, settings.microbatch, fsdp=settings.fsdp, devices=devices
-    )
     steps = settings.steps_over(len(pairs))
-    step = make_step(student.module, settings, steps=steps, mesh=mesh)
     selects = bool(settings.best and settings.evaluate_every and evaluate)
 
-    def params_of(state: TrainState) -> dict[str, Any]:
-        return training.first_copy(state.params, mesh)
-
-    state = fit(
-        step.begin(student.params),
-        batches(tokenised(pairs, student), settings),
-        step.update,
-        steps=steps,
-        directory=directory,
-        what="fine-tuning",
-        save_every=settings.save_every,
-        evaluate=(lambda state, number: evaluate(params_of(state), number)) if evaluate else None,
-        evaluate_every=settings.evaluate_every,
-        should_stop=_early_stopping(keep, params_of, settings) if selects else None,
-    )
-    if not selects:
-        keep(params_of(state), steps)
-
-
-def _early_stopping(
-    keep: Callable[[dict[str, Any], int], None],
-    params_of: Callable[[TrainState], dict[str, Any]],
-    settings: StudentTraining,
-) -> Callable[[TrainState, History], bool]:
-    """Keeps the parameters of the best step; stops after ``patience`` others in a row."""
-
-    def should_stop(state: TrainState, history: History) -> bool:
+    def should_stop(params: dict[str, Any], history: History) -> bool:
+        """Keeps the parameters of the best step; stops after ``patience`` others in a row."""
         best, newest = best_step(history, settings.best), max(history)
         if best is None:
-            known = [name for name, mean in history[newest].items() if mean is not None]
+            defined = [name for name, mean in history[newest].items() if mean is not None]
             raise InputError(
                 f"best is {settings.best!r}, which is undefined for these pairs; defined are "
-                f"{', '.join(known)}."
+                f"{', '.join(defined)}."
             )
         if best == newest:
-            keep(params_of(state), newest)
+            keep(first_copy(params), newest)
         return 0 < settings.patience <= sum(step > best for step in history)
 
-    return should_stop
+    params = trainer.train(
+        make_step(student.module, settings, steps=steps, mesh=settings.mesh(devices)),
+        student.params,
+        batches(tokenised(pairs, student), settings),
+        settings,
+        directory,
+        steps=steps,
+        name="fine-tuning",
+        evaluate=(lambda params, at: evaluate(first_copy(params), at)) if evaluate else None,
+        should_stop=should_stop if selects else None,
+    )
+    if not selects:
+        keep(first_copy(params), steps)
 
 
 def best_step(history: History, metric: Any) -> int | None:
     """The first step at which a metric was best, or None where it is always undefined."""
-    found: int | None = None
-    for step in sorted(history):
-        one = history[step].get(metric)
-        than = None if found is None else history[found][metric]
-        if one is not None and (than is None or is_better(metric, one, than)):
-            found = step
-    return found
+    sign = 1 if metric == "loss" else -1
+    means = {step: history[step].get(metric) for step in sorted(history)}
+    defined = {step: sign * mean for step, mean in means.items() if mean is not None}
+    return min(defined, key=defined.__getitem__, default=None)

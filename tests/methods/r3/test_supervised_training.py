@@ -89,22 +89,6 @@ def loader(made: Path, examples: Any = None, **changes: Any) -> Any:
     return batches(examples or train_small.examples(), corpus, encoder, settings)
 
 
-def ids(batch: Any) -> list[Any]:
-    return [np.asarray(x).tolist() for x in (*batch.queries, *batch.passages)]
-
-
-def test_the_order_depends_on_the_seed_and_resumes(made: Path) -> None:
-    first, again, other = loader(made), loader(made), loader(made, seed=1)
-    found = [ids(next(first)) for _ in range(5)]
-    assert found == [ids(next(again)) for _ in range(5)]
-    assert found != [ids(next(other)) for _ in range(5)]
-    state = json.loads(json.dumps(first.get_state()))
-    rest = [ids(next(first)) for _ in range(4)]
-    later = loader(made)
-    later.set_state(state)
-    assert rest == [ids(next(later)) for _ in range(4)]
-
-
 def test_each_question_is_visited_once_an_epoch_with_its_passages(made: Path) -> None:
     named = [
         Example(f"the {word}", (i,), (20 + i, 30)) for i, word in enumerate(small_bert.WORDS[:16])

@@ -12,7 +12,6 @@ import pytest
 from jaxrag.core.store import Store
 from jaxrag.methods.r3 import training as r3
 from jaxrag.methods.r3.environment import Environment, PooledQuestion, gold_logprob, make_pools
-from jaxrag.methods.r3.jobs import search_all
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
@@ -418,34 +417,6 @@ def test_evaluations_are_spread_over_the_training() -> None:
     assert R3Training(keep=(0.5, 0.9)).kept_after(10) == {0.5: 5, 0.9: 9}
 
 
-def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
-    class Counts:
-        identity, passages = "", None  # of a `TextRetriever`
-
-        def __init__(self, most: int) -> None:
-            self.texts: list[str] = []
-            self.most = most
-
-        def search_texts(self, texts: Any, k: int) -> list[Ranking]:
-            if len(self.texts) >= self.most:
-                raise KeyboardInterrupt
-            self.texts += texts
-            return [Ranking((len(text), k), (1.0, 0.5)) for text in texts]
-
-    questions = [question(i) for i in range(150)]  # parts of 64, 64 and 22
-    path = tmp_path / "searched.jsonl"
-    first: Any = Counts(64)
-    with pytest.raises(KeyboardInterrupt):
-        search_all(questions, first, 2, path)
-    with path.open("a") as stream:
-        stream.write('{"question_id": "q64", "pas')  # torn by a kill
-    second: Any = Counts(1000)
-    found = search_all(questions, second, 2, path)
-    assert second.texts == [one.text for one in questions[64:]]
-    assert found == {one.id: (len(one.text), 2) for one in questions}
-    assert search_all(questions, Counts(0), 2, path) == found  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 def test_kl_learns_from_all_retrieved_passages(
     made: Path, passages: Passages, tmp_path: Path
@@ -515,7 +486,7 @@ def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
 
 
 def test_too_few_questions_are_refused(made: Path, passages: Passages, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
+    with pytest.raises(InputError, match="8 questions with pools to train on, fewer than a b"):
         train(made, passages, tmp_path, batch=16, microbatch=8)
     assert Rules().sampling == "A"
 

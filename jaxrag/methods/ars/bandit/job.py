@@ -13,6 +13,7 @@ directory of the job holds
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -150,7 +151,7 @@ def _check_comparable(first: RewardTable, other: RewardTable) -> None:
 
 
 class _Task(NamedTuple):
-    """A training of one policy on one table."""
+    """A training of one policy on one table, see `train`."""
 
     table: RewardTable
     contexts: Contexts
@@ -169,9 +170,8 @@ def _tasks(job: TrainBandit, tables: list[RewardTable]) -> Iterator[_Task]:
         contexts = contexts_of(table, job.training.dimensions)
         for scheme in job.schemes:
             policies = (job.learner, *(job.others if scheme == job.weighted else ()))
-            for policy in policies:
-                for seed in range(job.seeds):
-                    yield _Task(table, contexts, scheme, policy, job.training, seed)
+            for policy, seed in itertools.product(policies, range(job.seeds)):
+                yield _Task(table, contexts, scheme, policy, job.training, seed)
 
 
 def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[s
         progress(len(tasks), "training bandits", done=len(tasks) - len(missing)) as advance,
         ThreadPoolExecutor(count) as pool,
     ):
-        running = {pool.submit(_train, task): task for task in missing}
+        running = {pool.submit(train, *task[:-1], seed=task.seed): task for task in missing}
         try:
             for future in as_completed(running):
                 task = running[future]
@@ -200,10 +200,6 @@ def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[s
     if missing:
         jsonl.write(file, ordered)
     return ordered
-
-
-def _train(task: _Task) -> BanditResult:
-    return train(task.table, task.contexts, task.scheme, task.policy, task.training, seed=task.seed)
 
 
 def _keep(task: _Task, result: BanditResult, directory: Path) -> dict[str, Any]:

@@ -176,12 +176,10 @@ def _lines(path: Path, arms: int, recorded: Mapping[str, Any]) -> list[InputLine
 
 def _check_values(line: InputLine, name: str, arms: int) -> None:
     """Refuses a field that is not one finite number for each arm."""
-    values = line.fields.get(name)
-    if not isinstance(values, list) or len(values) != arms:
-        found = f"{len(values)} values" if isinstance(values, list) else repr(values)
-        raise line.error(
-            name, f"is {found}; {CONFIG} has {arms} rewrites, one value each; {_AGAIN}"
-        )
+    values = line.items(name)
+    if len(values) != arms:
+        told = f"is {len(values)} values; {CONFIG} has {arms} rewrites, one value each; {_AGAIN}"
+        raise line.error(name, told)
     for k, value in enumerate(values, 1):
         if not isinstance(value, (int, float)) or not np.isfinite(value):
             raise line.error(name, f"for K = {k} is {value!r}; a finite number is needed; {_AGAIN}")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core.checks import check_choices, check_limits
+from jaxrag.core.checks import check_choices, check_limits, check_positive
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
 from jaxrag.functional.bandits.confidence import Confidence, diagonal, full, zero_width
@@ -101,10 +101,7 @@ class NeuralUcb:
         check_limits(pulls=self.pulls)
         if self.width < 1 or not (math.isfinite(self.beta) and self.beta >= 0):
             raise InputError(f"width is {self.width} and beta {self.beta}: give at least 1 and 0.")
-        for name in ("regularization", "learning_rate"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value!r}; give a number above 0.")
+        check_positive(regularization=self.regularization, learning_rate=self.learning_rate)
 
     name = "NeuralUCB"
 
@@ -158,10 +155,9 @@ class ReleasedNeuralUcb:
 
     def __post_init__(self) -> None:
         check_limits(width=self.width, steps=self.steps, capacity=self.capacity)
-        for name in ("nu", "regularization", "learning_rate"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value!r}; give a number above 0.")
+        check_positive(
+            nu=self.nu, regularization=self.regularization, learning_rate=self.learning_rate
+        )
 
     def network(self, d: int, arms: int) -> Network:
         """The one network of all arms."""

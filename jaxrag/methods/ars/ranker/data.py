@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import grain
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -24,6 +23,7 @@ from jaxrag.retrieval import buckets
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.runs.job import locate_file
 from jaxrag.training.loop import Data
+from jaxrag.training.trainer import shuffled_batches
 from jaxrag.types import InputError
 
 FILE = "labels.jsonl"
@@ -217,9 +217,7 @@ def batches(
     unit: Unit = "questions",
     ties: Ties = "half",
 ) -> Data:
-    """Infinite batches of ``size`` units, each once an epoch, in an order fixed by the seed.
-
-    Every process makes the same full batches; its devices take their rows of them.
+    """Endless batches of ``size`` units, see `shuffled_batches`.
 
     Args:
       examples: the questions.
@@ -235,20 +233,13 @@ def batches(
     units = tokenised(examples, ranker)
     if unit == "pairs":
         units = in_pairs(units, ties)
-    if len(units) < size:
-        raise InputError(
-            f"There are {len(units)} {unit} to train on, fewer than a batch of "
-            f"{size}: lower batch (and microbatch), or label more questions."
-        )
-    most = max(len(one.labels) for one in units)
+    most = max((len(one.labels) for one in units), default=0)
     pad_id = ranker.module.config.pad_token_id
 
     def collate(some: Sequence[Tokenised]) -> RankerBatch:
         return make_batch(some, rewrites=most, limit=ranker.max_length, pad_id=pad_id)
 
-    dataset = grain.MapDataset.source(units).seed(seed).shuffle()
-    dataset = dataset.repeat().batch(size, batch_fn=collate)
-    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
+    return shuffled_batches(units, size, seed=seed, name=unit, collate=collate)
 
 
 def without_pair(batch: RankerBatch, ties: Ties) -> int:

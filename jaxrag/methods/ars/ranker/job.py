@@ -22,8 +22,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.durable_files import write_text
@@ -43,6 +41,7 @@ from jaxrag.methods.ars.ranker.data import (
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.processes import is_first
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.runs.job import Outcome, job_directory, trained
@@ -127,13 +126,13 @@ class TrainRanker:
             same = evaluation.metrics(references, examples)  # at every step
 
             def evaluate(ranker: CrossEncoderReranker, step: int) -> Evaluation:
-                found = {"": evaluation.scores(ranker, examples)}
-                return evaluation.metrics(found, examples) | same
+                scores = {"": evaluation.scores(ranker, examples)}
+                return evaluation.metrics(scores, examples) | same
 
             params = training.train(
                 train, ranker, self.training, directory, evaluate=evaluate if examples else None
             )
-            if jax.process_index() == 0:
+            if is_first():
                 module: Any = ranker.module
                 loaded = LoadedRanker(module, params, self.max_length)
                 path = write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
@@ -165,10 +164,9 @@ def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Lab
         name=str(file),
         leakage=job.leakage,
     )
-    for name, some in (("to train on", train), ("held out", held)):
-        if name == "held out" and not job.held_out:
-            continue
-        check_varied(some, f"{file}, the questions {name}")
+    check_varied(train, f"{file}, the questions to train on")
+    if job.held_out:
+        check_varied(held, f"{file}, the questions held out")
     return train, [labelled[one] for one in held]
 
 

@@ -34,15 +34,17 @@ from jaxrag.methods.ars.ranker.data import (
 from jaxrag.methods.ars.ranker.scorer import with_params
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
 from jaxrag.retrieval.rerank import CrossEncoderReranker
-from jaxrag.training import optimisation
 from jaxrag.training import step as training
+from jaxrag.training import trainer
 from jaxrag.training.checkpoints import values_name
-from jaxrag.training.loop import Evaluation, fit
-from jaxrag.training.step import TrainState, TrainStep
+from jaxrag.training.loop import Evaluation
+from jaxrag.training.optimisation import check_optimiser, scheduled_optimiser
+from jaxrag.training.step import TrainStep
+from jaxrag.training.trainer import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class RankerTraining:
+class RankerTraining(TrainingSettings):
     """The training of ARS-RAG's ranker (docs/methods.md, "ARS-RAG: ranker").
 
     The paper: batches of 64 pairs, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
@@ -50,15 +52,9 @@ class RankerTraining:
     decay applies to all parameters, as in PyTorch's AdamW.
 
     Attributes:
-      steps: number of steps; 0: as many as ``epochs`` need.
-      epochs: passes over the pairs, or the questions.
-      unit: what ``batch`` counts. "pairs", as in the paper: two rewrites of a question, which are
+      unit: the examples of a batch. "pairs", as in the paper: two rewrites of a question, which are
         encoded for that pair. "questions": all pairs of a question at once, whose rewrites are
         encoded once; an epoch of ten rewrites a question then costs a ninth.
-      batch: pairs or questions per step, on all devices together.
-      microbatch: pairs, or questions with all their rewrites, that pass through the network at a
-        time, on all devices together: divides the batch, and as many devices as divide it are used.
-      fsdp: devices that share one copy of the parameters and of the optimiser's state.
       ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
       dropout: of the pooled state, before the head.
       encoder_dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own rate. Whether
@@ -67,17 +63,10 @@ class RankerTraining:
       warmup: steps of linear increase before the decay.
       weight_decay: AdamW's.
       clip: maximum norm of a gradient; 0: no clipping.
-      seed: of the order of questions and of dropout.
-      save_every, evaluate_every: steps between checkpoints, and between evaluations on held-out
-        questions; 0 never evaluates.
     """
 
-    steps: int = 0
     epochs: float = 100.0
     unit: Unit = "pairs"
-    batch: int = 64
-    microbatch: int = 8
-    fsdp: int = 1
     ties: Ties = "half"
     dropout: float = 0.1
     encoder_dropout: float = 0.1
@@ -85,27 +74,16 @@ class RankerTraining:
     warmup: int = 0
     weight_decay: float = 0.01
     clip: float = 0.0
-    seed: int = 0
-    save_every: int = 100
-    evaluate_every: int = 0
 
     def __post_init__(self) -> None:
-        optimisation.check_length(self.steps, self.epochs, self.seed)
-        optimisation.check_optimiser(self, "warmup", "weight_decay", "clip")
+        super().__post_init__()
+        check_optimiser(self, "warmup", "weight_decay", "clip")
         check_choices(self, ties=Ties, unit=Unit)
         check_share(dropout=self.dropout, encoder_dropout=self.encoder_dropout)
 
-    def steps_over(self, examples: Sequence[RankingExample]) -> int:
-        """Steps of a training on some questions."""
-        count = number_of(examples, self.unit, self.ties)
-        return self.steps or max(1, round(self.epochs * count / self.batch))
-
     def optimiser(self, steps: int) -> optax.GradientTransformation:
         """AdamW for a training of ``steps`` steps."""
-        rate = optimisation.learning_rate(
-            self.learning_rate, steps, warmup=self.warmup, decay="cosine"
-        )
-        return optimisation.make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
+        return scheduled_optimiser(self, steps, decay="cosine")
 
 
 @functools.cache
@@ -182,34 +160,20 @@ def train(
     Raises:
       InputError: settings, data and the content of ``directory`` do not fit, or the loss is NaN.
     """
-    mesh = training.training_mesh(
-        settings.batch, settings.microbatch, fsdp=settings.fsdp, devices=devices
-    )
-    steps = settings.steps_over(examples)
+    unit, ties = settings.unit, settings.ties
+    steps = settings.steps_over(number_of(examples, unit, ties))
     module: Any = ranker.module
-    step = make_step(module, settings, steps=steps, mesh=mesh)
 
-    def evaluated(state: TrainState, number: int) -> Evaluation:
-        assert evaluate is not None
-        params = training.local_copy(state.params, mesh)
-        return evaluate(with_params(ranker, params, values_name(params)), number)
+    def with_values(params: dict[str, Any]) -> CrossEncoderReranker:
+        return with_params(ranker, params, values_name(params))
 
-    state = fit(
-        step.begin(ranker.params),
-        batches(
-            examples,
-            ranker,
-            settings.batch,
-            seed=settings.seed,
-            unit=settings.unit,
-            ties=settings.ties,
-        ),
-        step.update,
+    return trainer.train(
+        make_step(module, settings, steps=steps, mesh=settings.mesh(devices)),
+        ranker.params,
+        batches(examples, ranker, settings.batch, seed=settings.seed, unit=unit, ties=ties),
+        settings,
+        directory,
         steps=steps,
-        directory=directory,
-        what="training the ranker",
-        save_every=settings.save_every,
-        evaluate=evaluated if evaluate else None,
-        evaluate_every=settings.evaluate_every,
+        name="training the ranker",
+        evaluate=(lambda params, at: evaluate(with_values(params), at)) if evaluate else None,
     )
-    return training.local_copy(state.params, mesh)

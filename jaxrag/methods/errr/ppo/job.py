@@ -13,14 +13,19 @@ Source: Ma et al. (2023); docs/methods.md, "ERRR: PPO".
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from jaxrag.core.checks import check_choices
 from jaxrag.core.store import Store, store_path
-from jaxrag.data.dataset import Dataset, DataSettings
-from jaxrag.data.leakage import Leakage, evaluated_sets, without_leaks, write_trained_on
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.leakage import (
+    Leakage,
+    dataset_without_leaks,
+    evaluated_sets,
+    write_trained_on,
+)
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
@@ -36,7 +41,6 @@ from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
 from jaxrag.training.ppo.step import PPOTraining
 from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, write_student
-from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
 
 
@@ -144,69 +148,45 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
             "different passages. Give both the same corpus."
         )
     evaluated = evaluated_sets((evaluation_data,), (run.data,), cache)
-    texts = (question.text for question in dataset.questions)
-    kept = without_leaks(
-        dataset.questions, texts, evaluated, name=dataset.label, leakage=job.leakage
-    )
-    dataset = dataset._replace(questions=tuple(kept))
+    dataset = dataset_without_leaks(dataset, evaluated, job.leakage)
     check_model(run.model, cache)
     index, model = open_index(run, cache), load_model(run.model, cache)
-    student = load_student(
-        job.checkpoint,
-        max_source=job.max_source,
-        max_target=job.max_target,
-        dtype=job.dtype or None,
-    )
+    lengths = {"max_source": job.max_source, "max_target": job.max_target}
+    student = load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
     record = {"training": describe_job(job), "student": student.identity}
     record |= {"language_model": model.identity, "index": index.identity}
     record["data"] = [dataset.identity, evaluation_data.identity]
     tools = Tools(llm=LanguageModelTool(model), retriever=RetrieverTool(index))
     if job.worth.rerank:
-        tools = dataclasses.replace(tools, reranker=_reranker(job, model, cache))
-        record["reranker"] = tools.reranker.identity
-    with job_directory(workdir, record) as directory:
-        store = Store(store_path(run.store, run.cache))
-        try:
-            params = _train(job, dataset, evaluation_data, student, tools, store, directory)
-        finally:
-            store.close()
+        if run.reranker is None:
+            raise InputError(
+                "worth.rerank rewards a reranker's scores, but the run has none: set run.reranker."
+            )
+        reranker = RerankerTool(run.reranker.load(lambda: model, cache))
+        tools = dataclasses.replace(tools, reranker=reranker)
+        record["reranker"] = reranker.identity
+    with (
+        job_directory(workdir, record) as directory,
+        contextlib.closing(Store(store_path(run.store, run.cache))) as store,
+    ):
+        trained_on = usable(dataset, job.worth, run.limit)
+        held = usable(evaluation_data, job.worth, job.evaluation_limit)
+        gold = {**evaluation_data.gold, **dataset.gold}
+        reward = Rewards(job.method, run.live, job.worth, dataset, gold, tools, store)
+        examples, held_examples = (
+            [PPOExample(question, job.rewriter.reads.text(question.text)) for question in some]
+            for some in (trained_on, held)
+        )
+        of_policy = evaluation_of(held_examples, reward, tokens=job.max_target)
+        of_questions = reward.of_questions(held)
+
+        def evaluate(model: LanguageModel, step: int) -> Evaluation:
+            return {**of_policy(model, step), **of_questions}
+
+        params = ppo.train(examples, student, reward, job.training, directory, evaluate=evaluate)
         path = directory / OPTIMIZER
         if is_first():
             write_student(path, student, params)
-            trained_on = (question.text for question in usable(dataset, job.worth, run.limit))
-            write_trained_on(path, trained_on, begun_with=job.checkpoint)
+            texts = (question.text for question in trained_on)
+            write_trained_on(path, texts, begun_with=job.checkpoint)
         return path
-
-
-def _reranker(job: TrainRrr, model: LanguageModel, cache: Path) -> RerankerTool:
-    if job.run.reranker is None:
-        raise InputError(
-            "worth.rerank rewards a reranker's scores, but the run has none: set run.reranker."
-        )
-    return RerankerTool(job.run.reranker.load(lambda: model, cache))
-
-
-def _train(
-    job: TrainRrr,
-    dataset: Dataset,
-    evaluation_data: Dataset,
-    student: Student,
-    tools: Tools,
-    store: Store,
-    directory: Path,
-) -> ppo.Params:
-    known = usable(dataset, job.worth, job.run.limit)
-    held = usable(evaluation_data, job.worth, job.evaluation_limit)
-    gold = {**evaluation_data.gold, **dataset.gold}
-    reward = Rewards(job.method, job.run.live, job.worth, dataset, gold, tools, store)
-    examples, others = (
-        [PPOExample(question, job.rewriter.reads.text(question.text)) for question in some]
-        for some in (known, held)
-    )
-    own = evaluation_of(others, reward, tokens=job.max_target)
-    itself = reward.of_questions(held)
-
-    def evaluate(model: Any, step: int) -> Evaluation:
-        return {**own(model, step), **itself}
-
-    return ppo.train(examples, student, reward, job.training, directory, evaluate=evaluate)

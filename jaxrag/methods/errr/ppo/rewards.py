@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from jaxrag.core.checks import check_range
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.scheduler import Scheduler
@@ -21,7 +23,6 @@ from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.tools import Tools
-from jaxrag.training.ppo.step import check
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
@@ -47,8 +48,8 @@ class Worth:
     rerank: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("exact_match", "f1", "hit", "rerank"):
-            check(f"worth.{name}", getattr(self, name))
+        names = ("exact_match", "f1", "hit", "rerank")
+        check_range(**{f"worth.{name}": getattr(self, name) for name in names})
         if not self.reads and not self.hit and not self.rerank:
             raise InputError("All weights of worth are 0, so every reward is 0: set one above 0.")
 
@@ -130,7 +131,7 @@ class Rewards:
 
     def _records(self, pairs: Sequence[tuple[Question, ParsedQueries]]) -> list[dict[str, Any]]:
         records: list[Any] = [None] * len(pairs)
-        tasks = ((number, self._task(*pair)) for number, pair in enumerate(pairs))
+        tasks = ((number, partial(self._score, *pair)) for number, pair in enumerate(pairs))
         failed: list[tuple[str, Exception]] = []
         for outcome in Scheduler(self.store, live=self.live).run(tasks):
             if outcome.error is not None:
@@ -150,25 +151,21 @@ class Rewards:
             total += self.worth.rerank * record["rerank"]
         return total
 
-    def _task(
-        self, question: Question, found: ParsedQueries
-    ) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
-        async def score() -> dict[str, Any]:
-            method, episode = self.method, Episode(question, self.tools, self.method.reader)
-            record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
-            pool = await queries.search_for(
-                episode, found.texts, method.search, search_question=method.search_question
-            )
-            if self.worth.reads:
-                reply = await queries.read(episode, pool)
-                scores = accuracy(reply.text, question.answers)
-                record |= {name: scores[name] for name in ("exact_match", "f1")}
-            if self.worth.rerank:
-                scored = await episode.rerank(question.text, episode.passages(pool))
-                record["rerank"] = sum(scored) / max(len(scored), 1)
-            return record | {"hit": self._hit(question, episode.ids(pool))}
-
-        return score
+    async def _score(self, question: Question, found: ParsedQueries) -> dict[str, Any]:
+        """Searches for the queries, reads, and scores: the record of a text."""
+        method, episode = self.method, Episode(question, self.tools, self.method.reader)
+        record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
+        pool = await queries.search_for(
+            episode, found.texts, method.search, search_question=method.search_question
+        )
+        if self.worth.reads:
+            reply = await queries.read(episode, pool)
+            scores = accuracy(reply.text, question.answers)
+            record |= {name: scores[name] for name in ("exact_match", "f1")}
+        if self.worth.rerank:
+            scored = await episode.rerank(question.text, episode.passages(pool))
+            record["rerank"] = sum(scored) / max(len(scored), 1)
+        return record | {"hit": self._hit(question, episode.ids(pool))}
 
     def _hit(self, question: Question, ids: Sequence[str]) -> bool | None:
         """Whether the passages include a gold one, or contain an answer; None if undefined."""

@@ -72,25 +72,6 @@ def test_a_batch_has_every_pair_tokenised_and_padded(start: Path) -> None:
     assert batch.lengths[1, 3] == 0 and batch.labels[1, 3] == 0
 
 
-def test_the_order_depends_on_the_seed_and_visits_each_question_once_an_epoch(start: Path) -> None:
-    ranker, some = small_ranker.begin(start), small_ranker.examples(16, rewrites=5)
-    known = {tuple(np.ravel(row)) for row in make_batch(
-        tokenised(some, ranker), rewrites=5, limit=16, pad_id=0).ids}  # fmt: skip
-
-    def orders(seed: int, count: int = 4) -> list[list[Any]]:
-        data = batches(some, ranker, 8, seed=seed)
-        return [[tuple(np.ravel(row)) for row in next(data).ids] for _ in range(count)]
-
-    found = orders(0)
-    assert found == orders(0) and found != orders(1)
-    assert {*found[0], *found[1]} == {*found[2], *found[3]} == known and len(known) == 16
-    assert found[:2] != found[2:]
-    data, rest = batches(some, ranker, 8, seed=0), batches(some, ranker, 8, seed=0)
-    next(data)
-    rest.set_state(json.loads(json.dumps(data.get_state())))
-    assert [tuple(np.ravel(row)) for row in next(rest).ids] == found[1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("ties", "dropout"), [("half", 0.4), ("drop", 0.0)])
 def test_a_step_follows_the_gradient_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
@@ -255,18 +236,6 @@ def test_held_out_questions_depend_on_the_seed(start: Path) -> None:
             split(some, share)
 
 
-def test_too_few_questions_are_refused(start: Path) -> None:
-    with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
-        batches(small_ranker.examples(3), small_ranker.begin(start), 8, seed=0)
-
-
-def test_epochs_determine_steps() -> None:
-    some = small_ranker.examples(12)  # 6 of four rewrites and 6 of three: 6 * 6 + 6 * 3 = 54 pairs
-    assert RankerTraining(epochs=20, unit="questions", batch=16).steps_over(some) == 15
-    assert RankerTraining(epochs=20, batch=16).steps_over(some) == 68  # 20 * 54 / 16 = 67.5
-    assert RankerTraining(steps=7).steps_over(some) == 7
-
-
 def test_a_batch_of_pairs_is_of_two_rewrites_of_one_question(start: Path) -> None:
     ranker = small_ranker.begin(start)
     some = [
@@ -282,6 +251,8 @@ def test_a_batch_of_pairs_is_of_two_rewrites_of_one_question(start: Path) -> Non
     assert (number_of(some, "pairs", "half"), number_of(some, "pairs", "drop")) == (4, 3)
     batch = next(batches(some, ranker, 2, seed=0, unit="pairs"))
     assert batch.ids.shape[:2] == (2, 2) and batch.where.all()
+    more = small_ranker.examples(12)  # 6 of four rewrites and 6 of three: 6 * 6 + 6 * 3 pairs
+    assert [number_of(more, unit, "half") for unit in ("questions", "pairs")] == [12, 54]
     with pytest.raises(InputError, match="3 pairs to train on, fewer than a batch of 4"):
         batches(some, ranker, 4, seed=0, unit="pairs", ties="drop")
 
