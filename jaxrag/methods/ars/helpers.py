@@ -29,7 +29,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import describe
 from jaxrag.steps import prompts
-from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding, needs_of
+from jaxrag.steps.tools import LoadedRun, RerankerTool, embedding, needs_of
 from jaxrag.types import InputError
 
 _COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")
@@ -108,10 +108,6 @@ class RewriteRanker(_Checkpoint):
             self._check_source(source, here)
         return RerankerTool(ranker)
 
-    def stand_in(self, trial: Trial) -> RerankerTool:
-        """A ranker with random scores."""
-        return trial.reranker()
-
 
 class BanditTool(Protocol):
     """Chooses how many rewrites of a question are kept."""
@@ -129,16 +125,6 @@ class BanditTool(Protocol):
     def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
         """K, from 1 to ``n``, of the question with embedding ``context``."""
         ...
-
-
-@dataclasses.dataclass(frozen=True)
-class _RandomBandit:
-    trial: Trial
-    identity: str = canonical({"bandit": "made up"})
-    encoder: Operation | None = None
-
-    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        return 1 + self.trial.draw("count", np.asarray(context).tolist()) % n
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,10 +166,6 @@ class CountBandit(_Checkpoint):
                 "encoder of its reward table."
             )
         return loaded.retriever.encoder
-
-    def stand_in(self, trial: Trial) -> BanditTool:
-        """A bandit that chooses at random."""
-        return _RandomBandit(trial)
 
 
 @dataclasses.dataclass(frozen=True)
