@@ -26,9 +26,9 @@ lists the sets in use.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
 the requirements of each: questions, expected calls of language models and tokens, their time, the
-size of the index, the models that must be downloaded, the prompt sets, and calls, dollars and keys
-of paid services. Without ``--scale`` it checks "paper". Times are by the speed of runs of
-``--workdir`` on the same devices, or by ``--tokens_per_second=5000``; dollars by the prices of
+size of the index, the models that must be downloaded, the prompt sets, and calls and dollars of
+paid services. Without ``--scale`` it checks "paper". Times are by the speed of runs of ``--workdir``
+on the same devices, or by ``--tokens_per_second=READ,WRITTEN``; dollars by the prices of
 jaxrag/evaluation/prices.py and ``--search_price=5`` for 1,000 web searches. What is not known is
 called unknown.
 
@@ -74,9 +74,9 @@ from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
     Need,
+    Rate,
     indexes_text,
     key_variables,
-    keys_text,
     measured_rates,
     models_text,
     needs_grid,
@@ -119,8 +119,8 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
     flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
-    rate = "of all language models, for the time that --check prints"
-    flags.DEFINE_float("tokens_per_second", 0, rate, 0, flag_values=values)
+    rate = "READ,WRITTEN, or one number for both, for the time that --check prints"
+    flags.DEFINE_list("tokens_per_second", [], rate, flag_values=values)
     price = "dollars for 1,000 web searches, for --check"
     flags.DEFINE_float("search_price", None, price, 0, flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
@@ -209,7 +209,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     work = _work(values)
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
-        rates = {"": values.tokens_per_second}
+        rates = {"": _rate(values.tokens_per_second)}
     known: dict[Path, Need] = {}
     for name in dict.fromkeys(names):
         add(work, name, values.scale, values.only)
@@ -226,16 +226,28 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
             console.print(needs_grid(found, rates).terminal())
     needs = list(known.values())
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
-    models = models_text(needs, PARAMETERS) or "none to download"
+    models = models_text(work.jobs.values(), PARAMETERS) or "none to download"
     console.print(f"Models: {models}", highlight=False)
     sets = ", ".join(sets_in_use(work.jobs.values())) or "none"
     console.print(f"Prompts: {sets}", highlight=False)
-    if keys := keys_text(needs, os.environ):
-        console.print(f"Keys: {keys}", highlight=False)
     if paid := paid_text(needs, prices(), values.search_price):
         console.print(f"Paid services:\n{paid}", highlight=False)
     console.print(totals_text(needs, rates), highlight=False)
     _refuse_problems(work)
+
+
+def _rate(given: Sequence[str]) -> Rate:
+    """The rate that the flag --tokens_per_second gives: of reading and writing, or of both."""
+    try:
+        numbers = [float(text) for text in given]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2) or min(numbers) <= 0:
+        raise InputError(
+            f"--tokens_per_second is {','.join(given)}: give one number, or those of tokens read "
+            "and of tokens written, such as 20000,2000."
+        )
+    return Rate(numbers[0], numbers[-1])
 
 
 def _refuse_problems(work: Work) -> None:

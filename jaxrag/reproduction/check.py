@@ -43,6 +43,7 @@ from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
 from jaxrag.runs.plan import BYTES, on_disk
 from jaxrag.runs.run import Repeated, Run
+from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.types import InputError
 
 TOTALS = ("llm_calls", "llm_scores", "prompt_tokens", "new_tokens", "searches")
@@ -54,6 +55,13 @@ _WORDS = 100  # of a passage
 _POSTING = 8  # bytes of a word of a passage in the index of BM25
 _BERT_BASE = 768  # numbers of a vector
 _SIDR_TOKENS = 128  # of a passage, at most
+
+
+class Rate(NamedTuple):
+    """Tokens of prompts that a model reads, and tokens that it writes, a second."""
+
+    reading: float
+    writing: float
 
 
 class Workload(NamedTuple):
@@ -76,8 +84,6 @@ class Need(NamedTuple):
       workloads: a training has several, such as for training and for evaluation; none for a job
         without language model.
       index: the index with its bytes on disk and in memory; "" without one.
-      models: checkpoints and names of served models.
-      keys: environment variables that must hold keys of services.
       api: name of the model if a paid service answers, or "".
       paid_search: whether each search is paid for.
     """
@@ -90,8 +96,6 @@ class Need(NamedTuple):
     corpus: str = ""
     workloads: tuple[Workload, ...] = ()
     index: str = ""
-    models: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
     api: str = ""
     paid_search: bool = False
 
@@ -103,14 +107,16 @@ class Need(NamedTuple):
         ]
         return None if None in sums else sum(filter(None, sums))
 
-    def seconds(self, rates: Mapping[str, float]) -> float | None:
+    def seconds(self, rates: Mapping[str, Rate]) -> float | None:
         """Seconds in which the model reads and writes all tokens; None if not known.
 
-        ``rates`` are tokens a second by model, "" of all that are not named.
+        ``rates`` are by model, "" of all that are not named.
         """
-        tokens = self.total("prompt_tokens"), self.total("new_tokens")
+        read, written = self.total("prompt_tokens"), self.total("new_tokens")
         rate = rates.get(self.model, rates.get(""))
-        return None if None in tokens or not rate else sum(filter(None, tokens)) / rate
+        if read is None or written is None or rate is None:
+            return None
+        return read / rate.reading + written / rate.writing
 
 
 def requirements(
@@ -135,10 +141,9 @@ def requirements(
       InputError: its settings do not fit; the message names the setting.
     """
     runs = _runs(job)
-    models, keys = (tuple(dict.fromkeys(walk(job))) for walk in (checkpoints, key_variables))
     kind = "run" if isinstance(job, Run) else type(job).__name__
     count = _count_of(job) or next((need.questions for need in sources), None)
-    need = Need(name, kind, questions=count, models=models, keys=keys)
+    need = Need(name, kind, questions=count)
     if not runs:
         return need
     for run, _ in runs:
@@ -224,22 +229,6 @@ def _count_of(job: Job) -> int | None:
     data: Any = getattr(owner, "data", ())
     count = sum(sizes(part)[0] or 0 for part in (data if isinstance(data, tuple) else (data,)))
     return min((number for number in (count, getattr(owner, "limit", 0)) if number), default=None)
-
-
-def parts_in_use(value: Any) -> Iterator[Any]:
-    """The dataclasses in a tree of settings, but a reranker or index that a run does not need."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from parts_in_use(part)
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return
-    yield value
-    needed = {}
-    if isinstance(value, Run):
-        needed = {"reranker": value.needs.reranker, "index": value.needs.search}
-    for field in dataclasses.fields(value):
-        if needed.get(field.name, True):
-            yield from parts_in_use(getattr(value, field.name))
 
 
 def key_variables(value: Any) -> Iterator[str]:
@@ -359,8 +348,8 @@ def _exceeded_memory(model: Local, parameters: Mapping[str, float]) -> Iterator[
         )
 
 
-def measured_rates(workdir: Path) -> dict[str, float]:
-    """Tokens that each model read and wrote in a second in finished runs on these devices.
+def measured_rates(workdir: Path) -> dict[str, Rate]:
+    """The rate of each model in finished runs on these devices: all tokens over the seconds.
 
     Of a model's runs, the one with the most tokens counts. Runs that found results in a store say
     nothing of the speed.
@@ -382,10 +371,10 @@ def measured_rates(workdir: Path) -> dict[str, float]:
         )
         if seconds:
             longest[name] = max(longest.get(name, (0.0, 0.0)), (tokens, tokens / seconds))
-    return {name: rate for name, (_, rate) in longest.items()}
+    return {name: Rate(rate, rate) for name, (_, rate) in longest.items()}
 
 
-def needs_grid(needs: Sequence[Need], rates: Mapping[str, float]) -> Grid:
+def needs_grid(needs: Sequence[Need], rates: Mapping[str, Rate]) -> Grid:
     """The jobs of a table, with questions, calls, tokens, hours and the corpus."""
     headings = (
         "job", "model", "questions", "calls each", "prompt tokens", "new tokens", "time", "corpus"
@@ -393,7 +382,7 @@ def needs_grid(needs: Sequence[Need], rates: Mapping[str, float]) -> Grid:
     return Grid(headings, [_line(need, rates) for need in needs])
 
 
-def _line(need: Need, rates: Mapping[str, float]) -> tuple[str, ...]:
+def _line(need: Need, rates: Mapping[str, Rate]) -> tuple[str, ...]:
     each = need.workloads and (need.workloads[0].costs or {}).get("llm_calls")
     seconds = need.seconds(rates)
     return (
@@ -425,7 +414,7 @@ def indexes_text(needs: Iterable[Need]) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def totals_text(needs: Sequence[Need], rates: Mapping[str, float]) -> str:
+def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
     """Sums over all jobs that are known, and how many are not."""
     counts = ((cost.replace("_", " "), [n.total(cost) for n in needs]) for cost in TOTALS)
     texts = [f"{_count(sum(filter(None, each)))} {name}" for name, each in counts]
@@ -486,15 +475,9 @@ def _count(value: float | None) -> str:
     return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{round(value):,}"
 
 
-def keys_text(needs: Iterable[Need], environment: Mapping[str, str]) -> str:
-    """The keys of services that jobs need, each with whether its variable is set."""
-    names = sorted({name for need in needs for name in need.keys})
-    return ", ".join(f"${name} ({'set' if environment.get(name) else 'not set'})" for name in names)
-
-
-def models_text(needs: Iterable[Need], parameters: Mapping[str, float]) -> str:
-    """The models that must be had, with the bytes of their weights in bfloat16."""
-    names = sorted({name for need in needs for name in need.models})
+def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:
+    """The models that jobs need, with the bytes of their weights in bfloat16."""
+    names = sorted({name for job in jobs for name in checkpoints(job)})
     texts = []
     for name in names:
         size = parameters.get(name)

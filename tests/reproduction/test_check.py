@@ -20,8 +20,9 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.reproduction.check import (
     Need,
+    Rate,
     checkpoints,
-    keys_text,
+    key_variables,
     measured_rates,
     models_text,
     needs_grid,
@@ -67,17 +68,18 @@ def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
     need = need_of("dtr-nq-0123", dtr.get_config("dtr@paper-nq"))
     assert (need.questions, need.passages, need.corpus) == (3610, 21_015_324, "psgs_w100")
     assert need.total("llm_calls") == 2.5 * 3610 and need.total("searches") == 1.6 * 3610
-    assert need.seconds({}) is None and need.seconds({"other": 100}) is None
-    assert need.seconds({"": 1000}) == 3610 * (700 + 150) / 1000
+    assert need.seconds({}) is None and need.seconds({"other": Rate(1, 1)}) is None
+    assert need.seconds({"": Rate(1000, 100)}) == 3610 * (700 / 1000 + 150 / 100)
     # 21,015,324 x 1024 float16 numbers are 43 GB
     assert need.index.startswith("Scann: ") and " on disk" in need.index
-    assert need.models == ("hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5")
-    reranked = need_of("rerank-nq-0123", dtr.get_config("rerank@paper-nq"))
-    assert reranked.models == (*need.models, "hub:BAAI/bge-reranker-base")
-    alone = need_of("x-1", dtr.get_config("no_retrieval@paper-nq"))
-    assert alone.models == need.models[:1]
-    assert models_text([need], {"hub:Qwen/Qwen2.5-7B-Instruct": 7.62}).endswith("(15.2 GB)")
-    assert needs_grid([need], {"Qwen2.5-7B-Instruct": 1000.0}).rows[0] == (
+    job, reranked, alone = (
+        dtr.get_config(f"{name}@paper-nq") for name in ("dtr", "rerank", "no_retrieval")
+    )
+    models = ["hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5"]
+    assert list(checkpoints(job)) == models and list(checkpoints(alone)) == models[:1]
+    assert list(checkpoints(reranked)) == [*models, "hub:BAAI/bge-reranker-base"]
+    assert models_text([job], {models[0]: 7.62}).endswith("(15.2 GB)")
+    assert needs_grid([need], {"Qwen2.5-7B-Instruct": Rate(1000, 1000)}).rows[0] == (
         "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "2.5", "2.5 M", "0.5 M", "51 min", "psgs_w100",
     )  # fmt: skip
 
@@ -85,9 +87,9 @@ def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
 def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     known = need_of("dtr-nq-0", dtr.get_config("dtr@paper-nq"))
     unknown = need_of("hyde-nq-1", dtr.get_config("hyde@paper-nq"))
-    assert unknown.total("llm_calls") is None and unknown.seconds({"": 1.0}) is None
-    assert needs_grid([unknown], {"": 1.0}).rows[0][3:7] == ("unknown",) * 4
-    text = totals_text([known, unknown], {"": 1000.0})
+    assert unknown.total("llm_calls") is None and unknown.seconds({"": Rate(1, 1)}) is None
+    assert needs_grid([unknown], {"": Rate(1, 1)}).rows[0][3:7] == ("unknown",) * 4
+    text = totals_text([known, unknown], {"": Rate(1000, 1000)})
     assert "2 jobs in all; about 9,025 llm calls, 0 llm scores, 2.5 M prompt tokens" in text
     assert "Calls unknown, and in no sum: hyde (run a few questions" in text
     assert "models: 51 min (1 jobs unknown), by" in text
@@ -178,13 +180,10 @@ def test_indexes_without_a_published_encoder() -> None:
 
 def test_keys_of_services_are_named() -> None:
     run: Any = errr.get_config("rag@paper-popqa")
-    need = need_of("x-1", dataclasses.replace(run, index=Web()))
-    assert need.keys == ("OPENAI_API_KEY", "BRAVE_API_KEY")
-    assert keys_text([need], {"OPENAI_API_KEY": "k"}) == (
-        "$BRAVE_API_KEY (not set), $OPENAI_API_KEY (set)"
-    )
+    web = dataclasses.replace(run, index=Web())
+    assert list(key_variables(web)) == ["OPENAI_API_KEY", "BRAVE_API_KEY"]
     own = dataclasses.replace(run.model, urls="http://localhost:8000/v1")
-    assert not need_of("x-1", dataclasses.replace(run, model=own, index=Bm25())).keys
+    assert not list(key_variables(dataclasses.replace(run, model=own, index=Bm25())))
 
 
 def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
@@ -199,7 +198,7 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
         assert need.questions, path
         unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
         assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index
-        lacking = [one for one in need.models if one.startswith("hub:") and one not in PARAMETERS]
+        lacking = {c for c in checkpoints(job) if c.startswith("hub:")} - {*PARAMETERS}
         assert not lacking, path
     assert all(ALL.left_out.values())
 
@@ -285,4 +284,4 @@ def test_rates_are_measured_by_runs_without_stored_results(tmp_path: Path) -> No
         (directory / "metrics.json").write_text(json.dumps({"totals": totals}))
         (directory / "config.json").write_text(json.dumps(head))
         (directory / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert measured_rates(tmp_path) == {"m": 300.0}
+    assert measured_rates(tmp_path) == {"m": Rate(300, 300)}
