@@ -27,7 +27,7 @@ lists the sets in use.
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
 the requirements of each: questions, expected calls of language models and tokens, their time, the
 size of the index, the models that must be downloaded, the prompt sets, and calls and dollars of
-paid services. Without ``--scale`` it checks "paper". Times are by the speed of runs of ``--workdir``
+paid services. Without ``--scale`` it checks "paper". Times are by the speed of ``--workdir``'s runs
 on the same devices, or by ``--tokens_per_second=READ,WRITTEN``; dollars by the prices of
 jaxrag/evaluation/prices.py and ``--search_price=5`` for 1,000 web searches. What is not known is
 called unknown.

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -46,10 +48,10 @@ from jaxrag.runs.run import Repeated, Run
 from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.types import InputError
 
-TOTALS = ("llm_calls", "llm_scores", "prompt_tokens", "new_tokens", "searches")
+TOTALS = ("llm_calls", "prompt_tokens", "new_tokens", "llm_scores", "searches")
 UNKNOWN = "unknown"
 
-_PRICED = ("llm_calls", "prompt_tokens", "new_tokens", "helper_prompt_tokens", "helper_new_tokens")
+_TOKENS = ("prompt_tokens", "new_tokens", "helper_prompt_tokens", "helper_new_tokens")
 
 _WORDS = 100  # of a passage
 _POSTING = 8  # bytes of a word of a passage in the index of BM25
@@ -64,13 +66,6 @@ class Rate(NamedTuple):
     writing: float
 
 
-class Workload(NamedTuple):
-    """Expected costs of a question by name (None if not known), and the number of questions."""
-
-    costs: Mapping[str, float] | None
-    questions: float | None
-
-
 class Need(NamedTuple):
     """Requirements of one job.
 
@@ -81,8 +76,8 @@ class Need(NamedTuple):
       questions, passages: their numbers, of questions at most the run's limit; None where they are
         not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
-      workloads: a training has several, such as for training and for evaluation; none for a job
-        without language model.
+      costs: expected costs of all questions by name, see `jaxrag.runs.calls`; None if not known,
+        empty for a job without language model.
       index: the index with its bytes on disk and in memory; "" without one.
       api: name of the model if a paid service answers, or "".
       paid_search: whether each search is paid for.
@@ -94,29 +89,21 @@ class Need(NamedTuple):
     questions: int | None = None
     passages: int | None = None
     corpus: str = ""
-    workloads: tuple[Workload, ...] = ()
+    costs: Mapping[str, float] | None = MappingProxyType({})
     index: str = ""
     api: str = ""
     paid_search: bool = False
-
-    def total(self, cost: str) -> float | None:
-        """A cost of all questions; None if one of the workloads is not known."""
-        sums = [
-            None if w.costs is None or w.questions is None else w.questions * w.costs.get(cost, 0)
-            for w in self.workloads
-        ]
-        return None if None in sums else sum(filter(None, sums))
 
     def seconds(self, rates: Mapping[str, Rate]) -> float | None:
         """Seconds in which the model reads and writes all tokens; None if not known.
 
         ``rates`` are by model, "" of all that are not named.
         """
-        read, written = self.total("prompt_tokens"), self.total("new_tokens")
         rate = rates.get(self.model, rates.get(""))
-        if read is None or written is None or rate is None:
+        if self.costs is None or rate is None:
             return None
-        return read / rate.reading + written / rate.writing
+        tokens = (self.costs.get(name, 0) for name in ("prompt_tokens", "new_tokens"))
+        return sum(count / speed for count, speed in zip(tokens, rate, strict=True))
 
 
 def requirements(
@@ -153,7 +140,7 @@ def requirements(
     server = isinstance(first.model, Server) and "api.openai.com" in first.model.urls
     need = need._replace(
         model=first.model.name,
-        workloads=tuple(_workload(run, times) for run, times in runs),
+        costs=_costs(runs),
         api=first.model.model if server else "",
     )
     if not first.needs.search:
@@ -167,10 +154,15 @@ def requirements(
     )
 
 
-def _workload(run: Run, times: float) -> Workload:
-    count = _count_of(run)
-    costs = expected_costs(run, {sizes(run.data)[3]: 1})
-    return Workload(costs, None if count is None else times * count)
+def _costs(runs: Sequence[Repeated]) -> dict[str, float] | None:
+    """Expected costs of all questions of some runs; None if those of one are not known."""
+    total: Counter[str] = Counter()
+    for run, times in runs:
+        count, each = _count_of(run), expected_costs(run, {sizes(run.data)[3]: 1})
+        if count is None or each is None:
+            return None
+        total.update({name: times * count * cost for name, cost in each.items()})
+    return dict(total)
 
 
 def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any]:
@@ -377,30 +369,40 @@ def measured_rates(workdir: Path) -> dict[str, Rate]:
 def needs_grid(needs: Sequence[Need], rates: Mapping[str, Rate]) -> Grid:
     """The jobs of a table, with questions, calls, tokens, hours and the corpus."""
     headings = (
-        "job", "model", "questions", "calls each", "prompt tokens", "new tokens", "time", "corpus"
+        "job", "model", "questions", "LLM calls", "prompt tokens", "new tokens", "time", "corpus"
     )  # fmt: skip
     return Grid(headings, [_line(need, rates) for need in needs])
 
 
 def _line(need: Need, rates: Mapping[str, Rate]) -> tuple[str, ...]:
-    each = need.workloads and (need.workloads[0].costs or {}).get("llm_calls")
     seconds = need.seconds(rates)
+    times = UNKNOWN if seconds is None else duration_text(seconds)
     return (
         need.name.rpartition("-")[0],
         need.model or need.kind,
         "" if need.questions is None else f"{need.questions:,}",
-        *(
-            ("", "", "", "")
-            if not need.workloads
-            else (
-                UNKNOWN if each is None else f"{each:.3g}",
-                _count(need.total("prompt_tokens")),
-                _count(need.total("new_tokens")),
-                UNKNOWN if seconds is None else duration_text(seconds),
-            )
-        ),
+        *(_count(_sum([need], name)) if need.model else "" for name in TOTALS[:3]),
+        times if need.model else "",
         need.corpus,
     )
+
+
+def _sum(needs: Iterable[Need], cost: str) -> float | None:
+    """A cost of all jobs that are known; None if none is."""
+    values = [need.costs.get(cost, 0) for need in needs if need.costs is not None]
+    return sum(values) if values else None
+
+
+def _count(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{round(value):,}"
+
+
+def _unknown(needs: Sequence[Need]) -> str:
+    """How many jobs are not in a sum, as the end of a sentence."""
+    count = sum(need.costs is None for need in needs)
+    return f"; {count} of {len(needs)} jobs are unknown and not counted" if count else ""
 
 
 def indexes_text(needs: Iterable[Need]) -> str:
@@ -416,22 +418,19 @@ def indexes_text(needs: Iterable[Need]) -> str:
 
 def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
     """Sums over all jobs that are known, and how many are not."""
-    counts = ((cost.replace("_", " "), [n.total(cost) for n in needs]) for cost in TOTALS)
-    texts = [f"{_count(sum(filter(None, each)))} {name}" for name, each in counts]
-    unknown = sorted({n.name.partition("-")[0] for n in needs if n.total("llm_calls") is None})
-    seconds = [need.seconds(rates) for need in needs if need.workloads]
-    hours = duration_text(sum(filter(None, seconds))) if any(seconds) else UNKNOWN
-    without = f" ({seconds.count(None)} jobs unknown)" if any(seconds) and None in seconds else ""
-    return (
-        f"{len(needs)} jobs in all; about {', '.join(texts)}\n"
-        + (
-            f"Calls unknown, and in no sum: {', '.join(unknown)} ({RECORD_CALLS})\n"
-            if unknown
-            else ""
-        )
-        + f"Time of the language models: {hours}{without}, by measured runs of --workdir or by "
-        "--tokens_per_second; prompts of scored texts, trainings and indexes come on top"
+    asking = [need for need in needs if need.model]
+    sums = (f"{_count(_sum(asking, cost))} {cost.replace('_', ' ')}" for cost in TOTALS)
+    lines = [f"{len(needs)} jobs in all; about {', '.join(sums)}{_unknown(asking)}"]
+    if unknown := sorted({n.name.partition("-")[0] for n in asking if n.costs is None}):
+        lines.append(f"Unknown: {', '.join(unknown)}: {RECORD_CALLS}")
+    times = [need.seconds(rates) for need in asking]
+    known = [seconds for seconds in times if seconds is not None]
+    lines.append(
+        f"Time of the language models: {duration_text(sum(known)) if known else UNKNOWN}, of "
+        f"{len(known)} of {len(times)} jobs, at the speed of runs of --workdir or of "
+        "--tokens_per_second; scored texts, trainings and indexes come on top"
     )
+    return "\n".join(lines)
 
 
 def paid_text(
@@ -446,33 +445,20 @@ def paid_text(
     """
     lines = []
     for name in sorted({need.api for need in needs if need.api}):
-        jobs = [need for need in needs if need.api == name]
-        costs = {cost: sum(need.total(cost) or 0 for need in jobs) for cost in _PRICED}
-        price = prices.get(name)
-        dollars = (
-            f"${price.of_question(costs):,.2f} at the price of {price.date}"
-            if price
-            else ("price unknown: name it in the file of $JAXRAG_PRICES")
-        )
-        lines.append(_paid(name, f"{_count(costs['llm_calls'])} calls", dollars, jobs))
+        jobs, price = [need for need in needs if need.api == name], prices.get(name)
+        dollars = "name its price in the file of $JAXRAG_PRICES"
+        if price is not None:
+            known = {cost: _sum(jobs, cost) or 0 for cost in _TOKENS}
+            dollars = f"${price.of_question(known):,.2f} at the price of {price.date}"
+        calls = _count(_sum(jobs, "llm_calls"))
+        lines.append(f"{name}: {calls} calls, {dollars}{_unknown(jobs)}")
     if jobs := [need for need in needs if need.paid_search]:
-        searches = sum(need.total("searches") or 0 for need in jobs)
-        dollars = "price unknown: give --search_price, dollars for 1,000"
+        searches = _sum(jobs, "searches")
+        dollars = "give --search_price, the dollars for 1,000"
         if search_price is not None:
-            dollars = f"${searches * search_price / 1000:,.2f}"
-        lines.append(_paid("web", f"{_count(searches)} searches", dollars, jobs))
+            dollars = f"${(searches or 0) * search_price / 1000:,.2f}"
+        lines.append(f"web: {_count(searches)} searches, {dollars}{_unknown(jobs)}")
     return "\n".join(lines)
-
-
-def _paid(name: str, count: str, dollars: str, jobs: Sequence[Need]) -> str:
-    unknown = sum(need.total("llm_calls") is None for need in jobs)
-    return f"{name}: {count}, {dollars}" + (f"; {unknown} jobs unknown" if unknown else "")
-
-
-def _count(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
-    return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{round(value):,}"
 
 
 def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:
