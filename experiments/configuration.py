@@ -157,7 +157,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         _check_paths({name or "an argument": value for name, _, value in arguments})
         sys.exit(main(sys.argv))
     except InputError as error:
-        _say(f"error: {_shortened(str(error))}")
+        _say("\n".join(map(_shortened, f"error: {error}".split("\n"))))
         sys.exit(2)
     except EngineDown as error:
         _say(f"stopped: {error}")

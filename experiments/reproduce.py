@@ -25,9 +25,15 @@ with a paper's own words (docs/prompts.md). The flag may be repeated for other s
 lists the sets in use.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
-the requirements of each: questions, calls of language models, tokens, the size of the index, the
-models that must be downloaded, the prompt sets, and the keys of services. Without ``--scale`` it
-checks "paper".
+the requirements of each: questions, expected calls of language models and tokens, their time, the
+size of the index, the models that must be downloaded, the prompt sets, and calls and dollars of
+paid services. Without ``--scale`` it checks "paper". Times are by the speed of ``--workdir``'s runs
+on the same devices, or by ``--tokens_per_second=READ,WRITTEN``; dollars by the prices of
+jaxrag/evaluation/prices.py and ``--search_price=5`` for 1,000 web searches. What is not known is
+called unknown.
+
+All that stops the jobs (sets that are not built, missing packages, devices, keys and checkpoints,
+too little memory) is told at once, by ``--check`` and before the first job.
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
@@ -61,20 +67,23 @@ from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
+from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
-    TOTALS,
-    Checker,
     Need,
+    Rate,
     indexes_text,
     key_variables,
-    keys_text,
+    measured_rates,
     models_text,
     needs_grid,
-    total_text,
+    paid_text,
+    problems,
+    requirements,
+    totals_text,
 )
 from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
@@ -110,6 +119,10 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
     flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
+    rate = "READ,WRITTEN, or one number for both, for the time that --check prints"
+    flags.DEFINE_list("tokens_per_second", [], rate, flag_values=values)
+    price = "dollars for 1,000 web searches, for --check"
+    flags.DEFINE_float("search_price", None, price, 0, flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
 
@@ -127,6 +140,10 @@ def main(argv: Sequence[str]) -> int:
     if values.check:
         check(checked, values, console)
         names = []
+    work = _work(values)
+    for name in names:
+        add(work, name, values.scale, values.only)
+    _refuse_problems(work)
     for name in names:
         if name in ALL.tables:
             errors += _make_table(name, ALL.tables[name], values, console)
@@ -187,10 +204,12 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     """Prints the requirements of tables and figures; a job that several share is listed once.
 
     Raises:
-      InputError: settings of a job do not fit.
+      InputError: something stops jobs; the message has all of it.
     """
     work = _work(values)
-    checker = Checker(DIMENSIONS, work.root)
+    rates = measured_rates(Path(values.workdir))
+    if values.tokens_per_second:
+        rates = {"": _rate(values.tokens_per_second)}
     known: dict[Path, Need] = {}
     for name in dict.fromkeys(names):
         add(work, name, values.scale, values.only)
@@ -198,21 +217,50 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
         for path, job in work.jobs.items():
             if path not in known:
                 sources = [known[one] for one in work.needs[path]]
-                known[path] = checker.need(path.name, job, sources)
+                known[path] = requirements(
+                    path.name, job, DIMENSIONS, root=work.root, sources=sources
+                )
         found = list(known.values())[before:]
         console.print(f"{name}: {len(found)} jobs that no table before it has")
         if found:
-            console.print(needs_grid(found).terminal())
+            console.print(needs_grid(found, rates).terminal())
     needs = list(known.values())
-    totals = (f"{total_text(needs, kind)} {kind.replace('_', ' ')}" for kind in TOTALS)
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
-    models = models_text(needs, PARAMETERS) or "none to download"
+    models = models_text(work.jobs.values(), PARAMETERS) or "none to download"
     console.print(f"Models: {models}", highlight=False)
     sets = ", ".join(sets_in_use(work.jobs.values())) or "none"
     console.print(f"Prompts: {sets}", highlight=False)
-    if keys := keys_text(needs, os.environ):
-        console.print(f"Keys: {keys}", highlight=False)
-    console.print(f"{len(needs)} jobs in all; at most {', '.join(totals)}", highlight=False)
+    if paid := paid_text(needs, prices(), values.search_price):
+        console.print(f"Paid services:\n{paid}", highlight=False)
+    console.print(totals_text(needs, rates), highlight=False)
+    _refuse_problems(work)
+
+
+def _rate(given: Sequence[str]) -> Rate:
+    """The rate that the flag --tokens_per_second gives: of reading and writing, or of both."""
+    try:
+        numbers = [float(text) for text in given]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2) or min(numbers) <= 0:
+        raise InputError(
+            f"--tokens_per_second is {','.join(given)}: give one number, or those of tokens read "
+            "and of tokens written, such as 20000,2000."
+        )
+    return Rate(numbers[0], numbers[-1])
+
+
+def _refuse_problems(work: Work) -> None:
+    """InputError with all that stops the jobs that are not finished, before the first begins."""
+    todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
+    found = problems(todo, work.root, PARAMETERS)
+    if found:
+        lines = (f"  {message} ({_named(jobs)})" for message, jobs in found.items())
+        raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))
+
+
+def _named(jobs: Sequence[str]) -> str:
+    return jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other jobs"
 
 
 def add(work: Work, name: str, scale: Scale, only: Sequence[str] = ()) -> None:

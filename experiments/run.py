@@ -39,6 +39,7 @@ from jaxrag.core.file_states import one_start
 from jaxrag.core.progress import size_text
 from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
+from jaxrag.runs.calls import RECORD_CALLS
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.plan import ModelPlan, Plan, plan, plan_job
@@ -151,10 +152,11 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
         lines.append(("index", found.index.text))
     held = "not there yet" if found.entries is None else f"{found.entries:,} results"
     lines.append(("store", f"{found.store}: {held}" if found.store else "in memory"))
-    for calls in found.calls:
-        all_ = _range(left * calls.least, left * calls.most)
-        each = _range(calls.least, calls.most)
-        lines.append((calls.kind.replace("_", " "), f"{each} a question, {all_} in all"))
+    if found.costs is None:
+        lines.append(("calls", f"unknown; {RECORD_CALLS}"))
+    for name, each in (found.costs or {}).items():
+        text = f"about {each:.3g} a question, {round(left * each):,} in all"
+        lines.append((name.replace("_", " "), text))
     return lines
 
 
@@ -164,11 +166,9 @@ def _model(model: ModelPlan) -> str:
         parts.append(f"about {size_text(model.weights)} of weights in {model.dtype}")
     if model.cache is not None:
         parts.append(f"{size_text(model.cache)} of keys and values for 1,024 tokens of a row")
+    if model.peak is not None:
+        parts.append(f"peak about {size_text(model.peak)}")
     return ", ".join([*parts, *([model.note] if model.note else [])])
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 if __name__ == "__main__":

@@ -1,24 +1,38 @@
 """Requirements of a reproduction, computed from settings alone: no data, model or index is read.
 
-Calls and tokens come from running each method on simulated models (see `jaxrag.runs.calls`), sizes
-of data from the papers' published sets and corpora, sizes of indexes from the number of passages
-and the dimension of the vectors.
+Calls and tokens come from recorded small runs (see `jaxrag.runs.calls`), sizes of data from the
+papers' published sets and corpora, sizes of indexes from the number of passages and the dimension
+of the vectors. Hours are tokens over a measured or given rate.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from jaxrag.core.progress import size_text
+import jax
+
+from jaxrag.core.json_text import parse_json
+from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import Benchmark, named_set
+from jaxrag.data.conversion import QuestionFiles
 from jaxrag.data.corpora import CORPORA
 from jaxrag.data.draw import Draw
+from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
+from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
+from jaxrag.evaluation.prices import Price
+from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.tables import Grid
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.precision import compute_dtype
+from jaxrag.reproduction.measures import answering_seconds
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact, exact_footprint
@@ -26,21 +40,30 @@ from jaxrag.retrieval.dense.scann.index import Scann, ScannSettings, scann_footp
 from jaxrag.retrieval.settings import Footprint
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
-from jaxrag.runs.calls import Calls, bounds
-from jaxrag.runs.job import Job
-from jaxrag.runs.needs import check_needs
+from jaxrag.runs.calls import RECORD_CALLS, expected_costs
+from jaxrag.runs.job import RUN, Job
+from jaxrag.runs.needs import Requiring, check_needs
+from jaxrag.runs.plan import BYTES, on_disk
 from jaxrag.runs.run import Repeated, Run
-from jaxrag.types import Passage, Question
+from jaxrag.runs.settings_tree import parts_in_use
+from jaxrag.types import InputError
 
-TOKENS_A_WORD = 1.3
-"""Tokens per word of English text, about."""
+TOTALS = ("llm_calls", "prompt_tokens", "new_tokens", "llm_scores", "searches")
+UNKNOWN = "unknown"
 
-TOTALS = ("llm_calls", "llm_scores", "prompt_tokens", "new_tokens")
+_TOKENS = ("prompt_tokens", "new_tokens", "helper_prompt_tokens", "helper_new_tokens")
 
 _WORDS = 100  # of a passage
 _POSTING = 8  # bytes of a word of a passage in the index of BM25
 _BERT_BASE = 768  # numbers of a vector
 _SIDR_TOKENS = 128  # of a passage, at most
+
+
+class Rate(NamedTuple):
+    """Tokens of prompts that a model reads, and tokens that it writes, a second."""
+
+    reading: float
+    writing: float
 
 
 class Need(NamedTuple):
@@ -53,134 +76,130 @@ class Need(NamedTuple):
       questions, passages: their numbers, of questions at most the run's limit; None where they are
         not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
-      workloads: calls of a question and numbers of questions; a training has several, such as for
-        training and for evaluation.
+      costs: expected costs of all questions by name, see `jaxrag.runs.calls`; None if not known,
+        empty for a job without language model.
       index: the index with its bytes on disk and in memory; "" without one.
-      models: checkpoints and names of served models.
-      keys: environment variables that must hold keys of services.
+      api: name of the model if a paid service answers, or "".
+      paid_search: whether each search is paid for.
     """
 
     name: str
     kind: str
-    model: str
-    questions: int | None
-    passages: int | None
-    corpus: str
-    workloads: tuple[Workload, ...]
-    index: str
-    models: tuple[str, ...]
-    keys: tuple[str, ...]
+    model: str = ""
+    questions: int | None = None
+    passages: int | None = None
+    corpus: str = ""
+    costs: Mapping[str, float] | None = MappingProxyType({})
+    index: str = ""
+    api: str = ""
+    paid_search: bool = False
 
-    @property
-    def calls(self) -> Mapping[str, Calls]:
-        """Calls of a question of the first workload, a training's most numerous; empty if none."""
-        return self.workloads[0].calls if self.workloads else {}
+    def seconds(self, rates: Mapping[str, Rate]) -> float | None:
+        """Seconds in which the model reads and writes all tokens; None if not known.
 
-    def total(self, kind: str) -> int | None:
-        """Upper bound on the calls, or tokens, of all questions; None if not known."""
-        counted = [w for w in self.workloads if kind in w.calls and w.questions is not None]
-        if not counted:
+        ``rates`` are by model, "" of all that are not named.
+        """
+        rate = rates.get(self.model, rates.get(""))
+        if self.costs is None or rate is None:
             return None
-        factor = TOKENS_A_WORD if kind == "prompt_tokens" else 1
-        return round(sum(factor * (w.questions or 0) * w.calls[kind].most for w in counted))
+        tokens = (self.costs.get(name, 0) for name in ("prompt_tokens", "new_tokens"))
+        return sum(count / speed for count, speed in zip(tokens, rate, strict=True))
 
 
-class Workload(NamedTuple):
-    """Calls of one question by kind, and the number of such questions."""
-
-    calls: Mapping[str, Calls]
-    questions: float | None
-
-
-class Checker:
-    """Checks jobs; methods with the same settings are simulated once.
+def requirements(
+    name: str,
+    job: Job,
+    dimensions: Mapping[str, int],
+    *,
+    root: Path | None = None,
+    sources: Sequence[Need] = (),
+) -> Need:
+    """The requirements of a job.
 
     Args:
+      name: of its directory.
+      job: its settings.
       dimensions: lengths of the vectors of published encoders, by checkpoint.
       root: the parent of the jobs' directories; checkpoints below it are yet to be trained.
+      sources: requirements of the jobs whose output it reads. A training on another job's pairs
+        or rewards has no data of its own; its number of questions is that of the first.
+
+    Raises:
+      InputError: its settings do not fit; the message names the setting.
     """
+    runs = _runs(job)
+    kind = "run" if isinstance(job, Run) else type(job).__name__
+    count = _count_of(job) or next((need.questions for need in sources), None)
+    need = Need(name, kind, questions=count)
+    if not runs:
+        return need
+    for run, _ in runs:
+        check_needs(run, given=_made_later(run, root, training=run is not job))
+    first: Any = runs[0].run
+    _, passages, corpus, _ = sizes(first.data)
+    server = isinstance(first.model, Server) and "api.openai.com" in first.model.urls
+    need = need._replace(
+        model=first.model.name,
+        costs=_costs(runs),
+        api=first.model.model if server else "",
+    )
+    if not first.needs.search:
+        return need
+    paid = isinstance(first.index, Web) and first.index.engine == "brave"
+    return need._replace(
+        passages=passages,
+        corpus=corpus,
+        index=_index(first.index, passages, dimensions),
+        paid_search=paid and not first.index.offline,
+    )
 
-    def __init__(self, dimensions: Mapping[str, int], root: Path | None = None):
-        self._dimensions, self._root = dimensions, root
-        self._known: dict[Any, dict[str, Calls]] = {}
 
-    def need(self, name: str, job: Job, sources: Sequence[Need] = ()) -> Need:
-        """The requirements of a job.
+def _costs(runs: Sequence[Repeated]) -> dict[str, float] | None:
+    """Expected costs of all questions of some runs; None if those of one are not known."""
+    total: Counter[str] = Counter()
+    for run, times in runs:
+        count, each = _count_of(run), expected_costs(run, {sizes(run.data)[3]: 1})
+        if count is None or each is None:
+            return None
+        total.update({name: times * count * cost for name, cost in each.items()})
+    return dict(total)
 
-        Args:
-          name: of its directory.
-          job: its settings.
-          sources: requirements of the jobs whose output it reads. A training on another job's
-            pairs or rewards has no data of its own; its number of questions is that of the first.
 
-        Raises:
-          InputError: its settings do not fit; the message names the setting.
-        """
-        runs = _runs(job)
-        models, keys = (tuple(dict.fromkeys(walk(job))) for walk in (checkpoints, key_variables))
-        kind = "run" if isinstance(job, Run) else type(job).__name__
-        count = _count_of(job) or next((need.questions for need in sources), None)
-        if not runs:
-            return Need(name, kind, "", count, None, "", (), "", models, keys)
-        for run, _ in runs:
-            check_needs(run, given=self._made_later(run, training=run is not job))
-        first = runs[0].run
-        _, passages, corpus, _ = sizes(first.data)
-        searches = first.needs.search
-        index = self._index(first, passages) if searches else ""
-        workloads = tuple(self._workload(run, times) for run, times in runs)
-        model, where = first.model.name, corpus * searches
-        return Need(name, kind, model, count, passages, where, workloads, index, models, keys)
+def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any]:
+    """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
+    helpers = run.needs.helpers.items()
+    return {
+        field: None
+        for field, helper in helpers
+        if root in Path(helper.checkpoint or "").parents or (training and not helper.checkpoint)
+    }
 
-    def _workload(self, run: Run, times: float) -> Workload:
-        count = _count_of(run)
-        task = sizes(run.data)[3]
-        return Workload(self._calls(run, task), None if count is None else times * count)
 
-    def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
-        """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
-        later = {}
-        for field, helper in run.needs.helpers.items():
-            path = Path(helper.checkpoint or "")
-            below = self._root is not None and self._root in path.parents
-            if below or (training and not helper.checkpoint):
-                later[field] = None
-        return later
+def _index(index: Any, passages: int | None, dimensions: Mapping[str, int]) -> str:
+    if passages is None:
+        return f"{type(index).__name__} of a corpus whose size is not known"
+    text = _footprint(index, passages, dimensions).text
+    return f"{type(index).__name__}: {text}" if text else type(index).__name__
 
-    def _calls(self, run: Run, task: str) -> dict[str, Calls]:
-        vectors = run.index is not None and run.index.gives_vectors
-        key = run.method, task, vectors
-        if key not in self._known:
-            corpus = cast(Any, _MadeUp()) if run.needs.search else None
-            calls = bounds(run.method, _questions(task), corpus, vectors=vectors, tokens=True)
-            self._known[key] = {call.kind: call for call in calls}
-        return self._known[key]
 
-    def _index(self, run: Run, passages: int | None) -> str:
-        index: Any = run.index
-        if passages is None:
-            return f"{type(index).__name__} of a corpus whose size is not known"
-        text = self._footprint(index, passages).text
-        return f"{type(index).__name__}: {text}" if text else type(index).__name__
-
-    def _footprint(self, index: Any, passages: int) -> Footprint:
-        if isinstance(index, Sidr):
-            size = 2 * (1 + _SIDR_TOKENS) * passages
-            return Footprint(size, size, "at most, of 128 tokens a passage")
-        if isinstance(index, Bm25):
-            size = _POSTING * _WORDS * passages
-            return Footprint(size, 4 * passages, "at most, of 100 different words a passage")
-        if isinstance(index, Dpr):
-            return exact_footprint(passages * _BERT_BASE, 0.0)
-        checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
-        dimension = self._dimensions.get(checkpoint)
-        if dimension is None:
-            return Footprint()
-        if isinstance(index, Scann):
-            return scann_footprint(passages, dimension, ScannSettings())
-        if isinstance(index, Exact):
-            return exact_footprint(passages * dimension, index.memory_gb)
+def _footprint(index: Any, passages: int, dimensions: Mapping[str, int]) -> Footprint:
+    if isinstance(index, Sidr):
+        size = 2 * (1 + _SIDR_TOKENS) * passages
+        return Footprint(size, size, "at most, of 128 tokens a passage")
+    if isinstance(index, Bm25):
+        size = _POSTING * _WORDS * passages
+        return Footprint(size, 4 * passages, "at most, of 100 different words a passage")
+    if isinstance(index, Dpr):
+        return exact_footprint(passages * _BERT_BASE, 0.0)
+    checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
+    dimension = dimensions.get(checkpoint)
+    if dimension is None:
         return Footprint()
+    if isinstance(index, Scann):
+        return scann_footprint(passages, dimension, ScannSettings())
+    if isinstance(index, Exact):
+        return exact_footprint(passages * dimension, index.memory_gb)
+    return Footprint()
 
 
 def _runs(job: Job) -> tuple[Repeated, ...]:
@@ -206,46 +225,23 @@ def _count_of(job: Job) -> int | None:
 
 def key_variables(value: Any) -> Iterator[str]:
     """Environment variables that must hold keys of closed services, in a tree of settings."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from key_variables(part)
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return
-    if isinstance(value, Server) and "api.openai.com" in value.urls:
-        yield value.key_variable
-    if isinstance(value, Web) and not value.offline and value.variable:
-        yield value.variable
-    for field in dataclasses.fields(value):
-        yield from key_variables(getattr(value, field.name))
-
-
-def _unused(run: Run) -> set[str]:
-    """Fields of a run that its method does not use."""
-    needs = run.needs
-    used = {"reranker": needs.reranker, "index": needs.search}
-    return {field for field, needed in used.items() if not needed}
+    for part in parts_in_use(value):
+        if isinstance(part, Server) and "api.openai.com" in part.urls:
+            yield part.key_variable
+        if isinstance(part, Web) and not part.offline and part.variable:
+            yield part.variable
 
 
 def checkpoints(value: Any) -> Iterator[str]:
-    """Checkpoints of the hub, and names of served models, in a tree of settings.
-
-    Those of a reranker or an index that a run's method does not need are left out.
-    """
-    if isinstance(value, tuple):
-        for part in value:
-            yield from checkpoints(part)
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return
-    for field in dataclasses.fields(value):
-        if isinstance(value, Run) and field.name in _unused(value):
-            continue
-        entry = getattr(value, field.name)
-        if isinstance(entry, str) and entry.startswith("hub:"):
-            yield entry
-        elif field.name == "urls" and getattr(value, "model", ""):
-            yield f"{getattr(value, 'model', '')} behind {entry}"
-        else:
-            yield from checkpoints(entry)
+    """Checkpoints of the hub, and names of served models, in a tree of settings."""
+    for part in parts_in_use(value):
+        for field in dataclasses.fields(part):
+            entry = getattr(part, field.name)
+            for text in entry if isinstance(entry, tuple) else (entry,):
+                if isinstance(text, str) and text.startswith("hub:"):
+                    yield text
+        if getattr(part, "model", "") and hasattr(part, "urls"):
+            yield f"{part.model} behind {part.urls}"
 
 
 def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
@@ -260,7 +256,7 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
             task,
         )
     if not isinstance(data, Benchmark):
-        return None, None, type(data).__name__, "open"
+        return None, None, type(data).__name__, getattr(data, "task", "open")
     published = named_set(data.name)
     count = data.first or published.SPLITS[data.split or published.EVALUATED]
     corpus = data.corpus or published.CORPUS
@@ -269,56 +265,144 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
     return count, CORPORA[corpus].passages, corpus, published.TASK
 
 
-def _questions(task: str) -> list[Question]:
-    """Four questions of a task."""
-    answers = {"yes_no": "yes", "fact_checking": "true"}.get(task, "Lima")
-    choices = ("Lima", "Quito", "Oslo", "Suva") if task == "multiple_choice" else ()
-    text = "Which of the two cities on the river was the first capital of the country?"
-    return [Question(f"q{i}", f"{text} {i}", (answers,), choices, task) for i in range(4)]
+def problems(
+    jobs: Mapping[Path, Job], root: Path, parameters: Mapping[str, float]
+) -> dict[str, list[str]]:
+    """What stops jobs, found in one pass before the first: messages, each with its jobs' names.
+
+    These are settings that do not fit, sets and corpora that are not built, missing packages,
+    devices, keys and checkpoints, and models whose weights exceed the devices' memory. Servers are
+    not asked. Checkpoints below ``root`` are made by the jobs themselves.
+
+    Args:
+      jobs: by directory.
+      root: parent of the directories.
+      parameters: of published models, in billions.
+    """
+    found: dict[str, list[str]] = {}
+    for path, job in jobs.items():
+        for message in dict.fromkeys(_problems(job, root, parameters)):
+            found.setdefault(message, []).append(path.name)
+    return found
 
 
-class _MadeUp:
-    """A corpus of passages of 100 words."""
+def _problems(job: Any, root: Path, parameters: Mapping[str, float]) -> Iterator[str]:
+    run = job if isinstance(job, Run) else getattr(job, "run", None)
+    cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
+    for repeated, _ in _runs(job):
+        later = _made_later(repeated, root, training=repeated is not job)
+        yield from _refusal(lambda: check_needs(repeated, given=later))  # noqa: B023
+    for name in key_variables(job):
+        if not os.environ.get(name):
+            yield f"${name} is not set: it holds the key of a service"
+    for part in parts_in_use(job):
+        if isinstance(part, Requiring):
+            yield from _refusal(part.require)
+        if isinstance(part, Benchmark):
+            for one in unbuilt(part, cache):
+                yield f"{one.name} is not built ({one.size}): {one.command}"
+        if isinstance(part, QuestionFiles) and not Path(part.path).expanduser().exists():
+            yield f"there are no questions at {part.path}"
+        spec = getattr(part, "checkpoint", None) or ""
+        helper = hasattr(part, "check")  # has been checked with the method's needs
+        if spec and not helper and root not in Path(spec).parents:
+            if not spec.startswith("hub:"):
+                yield from _refusal(lambda: locate(spec))  # noqa: B023
+            elif os.environ.get("HF_HUB_OFFLINE") and on_disk(spec) is None:
+                yield f"{spec} is not on this machine, and $HF_HUB_OFFLINE forbids the download"
+        if isinstance(part, Local):
+            yield from _exceeded_memory(part, parameters)
 
-    identity = "made up"
 
-    def __len__(self) -> int:
-        return 1000
-
-    def get(self, rows: Iterable[int]) -> list[Passage]:
-        return [Passage(str(row), f"Title {row}", f"word{row} " * _WORDS) for row in rows]
-
-    def find(self, ids: Sequence[str]) -> list[Passage]:
-        return self.get(map(int, ids))
+def _refusal(check: Callable[[], object]) -> Iterator[str]:
+    """The message of the InputError that a check raises, if it does."""
+    try:
+        check()
+    except InputError as error:
+        yield str(error)
 
 
-def needs_grid(needs: Sequence[Need]) -> Grid:
-    """The jobs of a table, with questions, calls, tokens and the index."""
-    lines = []
-    for need in needs:
-        calls = need.calls.get("llm_calls")
-        each = "" if calls is None else _range(calls)
-        lines.append(
-            (
-                need.name.rpartition("-")[0],
-                need.model or need.kind,
-                "" if need.questions is None else f"{need.questions:,}",
-                each,
-                _count(need.total("prompt_tokens")),
-                _count(need.total("new_tokens")),
-                need.corpus,
-            )
-        )
-    headings = (
-        "job",
-        "model",
-        "questions",
-        "LLM calls each",
-        "prompt tokens, about",
-        "new tokens, at most",
-        "corpus",
+def _exceeded_memory(model: Local, parameters: Mapping[str, float]) -> Iterator[str]:
+    """That the weights of a published model exceed the memory of its devices, if they do."""
+    size = 1 if model.quantization else BYTES[model.dtype or compute_dtype().name]
+    weights = 1e9 * size * parameters.get(model.checkpoint, 0)
+    devices = jax.local_devices()[: model.tensor_parallel]
+    stats = [device.memory_stats() for device in devices]
+    held = sum(s["bytes_limit"] for s in stats if s) or (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     )
-    return Grid(headings, lines)
+    if weights > held:
+        yield (
+            f"{model.name} has {size_text(round(weights))} of weights in "
+            f"{model.quantization or model.dtype or compute_dtype().name}, and {len(devices)} "
+            f"{devices[0].platform} of this machine {size_text(held)} of memory: more devices "
+            "(tensor_parallel), --engine=vllm or --engine=server"
+        )
+
+
+def measured_rates(workdir: Path) -> dict[str, Rate]:
+    """The rate of each model in finished runs on these devices: all tokens over the seconds.
+
+    Of a model's runs, the one with the most tokens counts. Runs that found results in a store say
+    nothing of the speed.
+
+    Args:
+      workdir: of reproductions.
+    """
+    longest: dict[str, tuple[float, float]] = {}
+    devices = describe_environment()["devices"]
+    for file in (f for p in ("*", f"*/{RUN}") for f in workdir.glob(f"*/runs/{p}/metrics.json")):
+        totals = parse_json(file.read_bytes())["totals"]
+        head = parse_json((file.parent / "config.json").read_bytes())
+        if totals["seconds"] is None or any(e["devices"] != devices for e in head["environments"]):
+            continue
+        name = head["config"]["language_model"]["name"]
+        tokens, seconds = (
+            totals["prompt_tokens"] + totals["new_tokens"],
+            answering_seconds(file.parent),
+        )
+        if seconds:
+            longest[name] = max(longest.get(name, (0.0, 0.0)), (tokens, tokens / seconds))
+    return {name: Rate(rate, rate) for name, (_, rate) in longest.items()}
+
+
+def needs_grid(needs: Sequence[Need], rates: Mapping[str, Rate]) -> Grid:
+    """The jobs of a table, with questions, calls, tokens, hours and the corpus."""
+    headings = (
+        "job", "model", "questions", "LLM calls", "prompt tokens", "new tokens", "time", "corpus"
+    )  # fmt: skip
+    return Grid(headings, [_line(need, rates) for need in needs])
+
+
+def _line(need: Need, rates: Mapping[str, Rate]) -> tuple[str, ...]:
+    seconds = need.seconds(rates)
+    times = UNKNOWN if seconds is None else duration_text(seconds)
+    return (
+        need.name.rpartition("-")[0],
+        need.model or need.kind,
+        "" if need.questions is None else f"{need.questions:,}",
+        *(_count(_sum([need], name)) if need.model else "" for name in TOTALS[:3]),
+        times if need.model else "",
+        need.corpus,
+    )
+
+
+def _sum(needs: Iterable[Need], cost: str) -> float | None:
+    """A cost of all jobs that are known; None if none is."""
+    values = [need.costs.get(cost, 0) for need in needs if need.costs is not None]
+    return sum(values) if values else None
+
+
+def _count(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{round(value):,}"
+
+
+def _unknown(needs: Sequence[Need]) -> str:
+    """How many jobs are not in a sum, as the end of a sentence."""
+    count = sum(need.costs is None for need in needs)
+    return f"; {count} of {len(needs)} jobs are unknown and not counted" if count else ""
 
 
 def indexes_text(needs: Iterable[Need]) -> str:
@@ -332,30 +416,54 @@ def indexes_text(needs: Iterable[Need]) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def total_text(needs: Iterable[Need], kind: str) -> str:
-    """The sum of calls or tokens over all jobs for which it is known."""
-    return _count(sum(need.total(kind) or 0 for need in needs))
+def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
+    """Sums over all jobs that are known, and how many are not."""
+    asking = [need for need in needs if need.model]
+    sums = (f"{_count(_sum(asking, cost))} {cost.replace('_', ' ')}" for cost in TOTALS)
+    lines = [f"{len(needs)} jobs in all; about {', '.join(sums)}{_unknown(asking)}"]
+    if unknown := sorted({n.name.partition("-")[0] for n in asking if n.costs is None}):
+        lines.append(f"Unknown: {', '.join(unknown)}: {RECORD_CALLS}")
+    times = [need.seconds(rates) for need in asking]
+    known = [seconds for seconds in times if seconds is not None]
+    lines.append(
+        f"Time of the language models: {duration_text(sum(known)) if known else UNKNOWN}, of "
+        f"{len(known)} of {len(times)} jobs, at the speed of runs of --workdir or of "
+        "--tokens_per_second; scored texts, trainings and indexes come on top"
+    )
+    return "\n".join(lines)
 
 
-def _range(calls: Calls) -> str:
-    return f"{calls.least}" if calls.least == calls.most else f"{calls.least} to {calls.most}"
+def paid_text(
+    needs: Sequence[Need], prices: Mapping[str, Price], search_price: float | None
+) -> str:
+    """Calls of paid services and searches, a line each, with dollars where a price is known.
+
+    Args:
+      needs: of all jobs.
+      prices: of language models.
+      search_price: dollars for 1,000 searches; None if not known.
+    """
+    lines = []
+    for name in sorted({need.api for need in needs if need.api}):
+        jobs, price = [need for need in needs if need.api == name], prices.get(name)
+        dollars = "name its price in the file of $JAXRAG_PRICES"
+        if price is not None:
+            known = {cost: _sum(jobs, cost) or 0 for cost in _TOKENS}
+            dollars = f"${price.of_question(known):,.2f} at the price of {price.date}"
+        calls = _count(_sum(jobs, "llm_calls"))
+        lines.append(f"{name}: {calls} calls, {dollars}{_unknown(jobs)}")
+    if jobs := [need for need in needs if need.paid_search]:
+        searches = _sum(jobs, "searches")
+        dollars = "give --search_price, the dollars for 1,000"
+        if search_price is not None:
+            dollars = f"${(searches or 0) * search_price / 1000:,.2f}"
+        lines.append(f"web: {_count(searches)} searches, {dollars}{_unknown(jobs)}")
+    return "\n".join(lines)
 
 
-def _count(value: int | None) -> str:
-    if value is None:
-        return ""
-    return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{value:,}"
-
-
-def keys_text(needs: Iterable[Need], environment: Mapping[str, str]) -> str:
-    """The keys of services that jobs need, each with whether its variable is set."""
-    names = sorted({name for need in needs for name in need.keys})
-    return ", ".join(f"${name} ({'set' if environment.get(name) else 'not set'})" for name in names)
-
-
-def models_text(needs: Iterable[Need], parameters: Mapping[str, float]) -> str:
-    """The models that must be had, with the bytes of their weights in bfloat16."""
-    names = sorted({name for need in needs for name in need.models})
+def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:
+    """The models that jobs need, with the bytes of their weights in bfloat16."""
+    names = sorted({name for job in jobs for name in checkpoints(job)})
     texts = []
     for name in names:
         size = parameters.get(name)

@@ -110,11 +110,17 @@ def wall_seconds(results: Results) -> Measured:
     for, so the run must have a store of its own.
     """
     run = results.run()
+    seconds = answering_seconds(run.path)
+    return Measured(Interval(seconds, seconds, seconds, len(run.records)))
+
+
+def answering_seconds(directory: Path) -> float:
+    """Seconds from a run's start to its last line of the log, of all its parts."""
     seconds, started = 0.0, None
-    for line in jsonl.read(run.path / "log.jsonl", key="time", torn_ok=True):
+    for line in jsonl.read(directory / "log.jsonl", key="time", torn_ok=True):
         moment = datetime.datetime.fromisoformat(line["time"])
         if line["message"] == "started":
             started = last = moment
         elif started is not None:
             seconds, last = seconds + (moment - last).total_seconds(), moment
-    return Measured(Interval(seconds, seconds, seconds, len(run.records)))
+    return seconds

@@ -1,290 +1,114 @@
-"""Bounds the calls of a method to its models and index, by running it on simulated ones.
+"""Calls and tokens of a question by method, from small runs that were recorded.
 
-The method's coroutine runs in the scheduler as in any run, but the model, the index and the
-reranker are simulated with pseudo-random behaviour: confident or not, the same output for every
-prompt or different ones, "yes", "no", nothing. The minimum and maximum of the costs are the bounds.
-A method that branches on an output that no simulated model writes may exceed them.
+``calls.json`` beside this file has a row for each name of a method, prompt set and kind of
+question: the means over the answered questions of one run. Tokens are those of the model of that
+run (its tokenizer, and how much it writes; docs/reproduce.md). A method without a row is unknown.
+
+    python -m jaxrag.runs.calls RUN...
+
+writes the rows of finished runs into the table, each in place of an older one of the same name.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
-import zlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.json_text import parse_json
+from jaxrag.evaluation.records import read_run
+from jaxrag.runs.settings import RunSettings
 
-from jaxrag.core.hashing import canonical
-from jaxrag.core.store import Store
-from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
-from jaxrag.engines.local.inspection import Inspection
-from jaxrag.engines.scheduler import Scheduler
-from jaxrag.models.decoder.inspection import StatePart
-from jaxrag.steps.episode import Method, answer_question
-from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.tools import (
-    NO_INDEX,
-    NO_RERANKER,
-    LanguageModelTool,
-    Needs,
-    RerankerTool,
-    RetrieverTool,
-    Tools,
-    needs_of,
-)
-from jaxrag.types import Generation, InputError, Passage, Prompt, Question, Ranking
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
-    from jaxrag.retrieval.corpus.passages import Passages
-
-_TEXTS = (
-    "yes", "no", "", "42", "So the answer is no.",
-    "{number}",  # another one for every prompt
-)  # fmt: skip
-_LONGER = (
-    "It is {number}. It is 42.",
-    "Search[{number}]",
-    "one; two; three; four; five; six **",
-)
-_SURENESS = (0.0, -20.0)  # natural-log probability of every token
-_MIXED = 8  # models that draw text and sureness anew for every prompt
-_QUESTIONS = 4  # of the data set, spread over it
-_TOKENS = 4
-_DIMENSION = 8
+TABLE = Path(__file__).with_name("calls.json")
+RECORD_CALLS = "run a few questions with these settings, then python -m jaxrag.runs.calls RUN"
+"""How an unknown method becomes known."""
 
 
-class Calls(NamedTuple):
-    """Minimum and maximum number of calls of one kind for one question."""
+class Row(NamedTuple):
+    """Mean costs of a method's questions.
 
+    Attributes:
+      method: the run's name, without settings such as "u=0.001".
+      prompts: the reader's prompt set.
+      kind: of the questions, such as "open" or "yes_no".
+      questions: their number.
+      costs: means of a question by name: the costs that a run records ("llm_calls",
+        "prompt_tokens", "new_tokens", "searches" and others), and "passages" given to the reader.
+    """
+
+    method: str
+    prompts: str
     kind: str
-    least: int
-    most: int
+    questions: int
+    costs: Mapping[str, float]
 
 
-class _World(NamedTuple):
-    """Behaviour of the simulated models and index of one trial."""
+def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, float] | None:
+    """Expected costs of a question; None if a kind has no row.
 
-    texts: Sequence[str]
-    sureness: Sequence[float]
-    alike: bool
-    number: int
-    whole: bool = False  # whether outputs have as many tokens as allowed
-
-    def draw(self, *parts: object) -> int:
-        """A number that the parts determine."""
-        return zlib.crc32(canonical([self.number, *map(str, parts)]).encode())
-
-    def language_model(self) -> LanguageModelTool:
-        """A simulated language model."""
-        return LanguageModelTool(_Model(self))
-
-    def reranker(self) -> RerankerTool:
-        """A simulated reranker."""
-        return RerankerTool(_Reranker(self))
-
-    def tools(self, needs: Needs, passages: Passages | None, *, vectors: bool) -> Tools:
-        """Simulated tools for a method with these needs."""
-        index = None if passages is None else _Index(self, passages)
-        return Tools(
-            llm=self.language_model(),
-            retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else NO_INDEX,
-            reranker=self.reranker() if needs.reranker else NO_RERANKER,
-            inspection=InspectionTool(_Model(self)),
-            helpers={helper: helper.stand_in(self) for helper in needs.helpers.values()},
-        )
-
-
-def bounds(
-    method: Method,
-    questions: Sequence[Question],
-    passages: Passages | None,
-    *,
-    vectors: bool = True,
-    tokens: bool = False,
-) -> list[Calls]:
-    """Minimum and maximum calls of each kind for one question, sorted by name.
-
-    A request that the store will answer counts, too, as it does in a run's costs.
+    The row is that of the run's name, or else of its method's, with the same prompt set.
 
     Args:
-      method: its settings.
-      questions: some are tried.
-      passages: the corpus; None for a run without an index.
-      vectors: whether the index has vectors of passages.
-      tokens: whether to add "prompt_tokens", in words, and "new_tokens", as many as allowed: the
-        simulated models have no real tokens.
-
-    Raises:
-      InputError: the method refuses the run's settings, or fails whatever the models say.
+      run: the run.
+      kinds: numbers of questions of each kind, over which the costs are averaged.
     """
-    step = -(-len(questions) // _QUESTIONS)
-    found: list[dict[str, int]] = []
-    failure: Exception | None = None
-    for world in _worlds(whole=tokens):
-        tools = world.tools(needs_of(method), passages, vectors=vectors)
-        starts = (
-            (q, functools.partial(answer_question, method, q, tools)) for q in questions[::step]
-        )
-        with contextlib.closing(Store(None)) as store:
-            outcomes = list(Scheduler(store).run(starts))
-        for outcome in outcomes:
-            if isinstance(outcome.error, InputError):
-                raise outcome.error
-            if outcome.error is None:
-                found.append(outcome.cost)
-            failure = failure or outcome.error
-    if not found:
-        raise InputError(f"the method fails on every question: {failure!r}") from failure
-    kinds = sorted({kind for cost in found for kind in cost})
-    kinds = [kind for kind in kinds if tokens or not kind.endswith("tokens")]
-    counts = {kind: [cost.get(kind, 0) for cost in found] for kind in kinds}
-    return [Calls(kind, min(counts[kind]), max(counts[kind])) for kind in kinds]
+    rows = [_row(run, kind) for kind in kinds]
+    if not rows or None in rows:
+        return None
+    weights = [count / sum(kinds.values()) for count in kinds.values()]
+    costs = [row.costs for row in rows if row is not None]
+    names = sorted({name for cost in costs for name in cost})
+    return {n: sum(w * c.get(n, 0) for w, c in zip(weights, costs, strict=True)) for n in names}
 
 
-def _worlds(*, whole: bool) -> Iterator[_World]:
-    number = itertools.count()
-    for alike in (True, False):
-        for text, sureness in itertools.product(_TEXTS, _SURENESS):
-            yield _World((text,), (sureness,), alike, next(number), whole)
-        for _ in range(_MIXED):
-            yield _World(_TEXTS, _SURENESS, alike, next(number), whole)
-    for text, sureness, alike in itertools.product(_LONGER, _SURENESS, (True, False)):
-        yield _World((text,), (sureness,), alike, next(number), whole)
+def _row(run: RunSettings, kind: str) -> Row | None:
+    table, prompts = read_table(TABLE), run.method.reader.prompts
+    own = table.get((_bare(run.name), prompts, kind))
+    return own or table.get((run.method.name, prompts, kind))
+
+
+def _bare(name: str) -> str:
+    return " ".join(word for word in name.split() if "=" not in word)
 
 
 @functools.cache
-def _words() -> PreTrainedTokenizerFast:
-    """A tokenizer of words, which are all the same token, after a begin token."""
-    from transformers import PreTrainedTokenizerFast
-
-    backend = Tokenizer(models.WordLevel({"word": 0, "begin": 1}, unk_token="word"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-        single="begin $A", special_tokens=[("begin", 1)]
-    )
-    template = "begin {% for m in messages %}{{ m['content'] + '\\n' }}{% endfor %}"
-    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template)
+def read_table(file: Path) -> dict[tuple[str, str, str], Row]:
+    """The rows of a table, by method, prompt set and kind of question."""
+    return {row[:3]: row for row in (Row(**fields) for fields in parse_json(file.read_bytes()))}
 
 
-def _word_count(prompt: Prompt) -> int:
-    texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-    return sum(len(text.split()) for text in texts)
+def rows_of(path: str | Path) -> Iterator[Row]:
+    """The rows of a recorded run, one for each kind of its questions.
+
+    Raises:
+      InputError: ``path`` is no run directory.
+    """
+    run = read_run(path)
+    method: Any = run.config["method"]
+    costs: dict[str, list[dict[str, float]]] = {}
+    for record in run.records:
+        if "error" not in record:
+            trace = record["trace"]
+            read = len(trace.get("selected", {}).get("ids", ()))
+            costs.setdefault(trace["task"], []).append({**record["cost"], "passages": read})
+    for kind, each in costs.items():
+        names = sorted({name for cost in each for name in cost})
+        means = {n: round(sum(cost.get(n, 0) for cost in each) / len(each), 2) for n in names}
+        yield Row(_bare(method["name"]), method["reader"]["prompts"], kind, len(each), means)
 
 
-class _Model:
-    """A simulated language model."""
-
-    identity = canonical({"model": "made up"})
-    max_length, gives_logprobs = 1 << 30, True
-
-    def __init__(self, world: _World) -> None:
-        self._world, self.tokenizer = world, _words()
-
-    def generate(
-        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
-    ) -> list[Generation]:
-        decoding = DecodingOptions(**options)
-        pairs = zip(prompts, decoding.seeds(len(prompts)), strict=True)
-        return [self._reply(*pair, decoding.max_new_tokens) for pair in pairs]
-
-    def _reply(self, prompt: Prompt, seed: int, max_new_tokens: int) -> Generation:
-        number = self._world.draw((prompt, seed))
-        count = max_new_tokens if self._world.whole else min(_TOKENS, max_new_tokens)
-        text = self._world.texts[number % len(self._world.texts)]
-        sureness = self._world.sureness[number // 64 % len(self._world.sureness)]
-        logprobs = (sureness,) * count
-        read = _word_count(prompt) if self._world.whole else 1
-        return Generation(text.format(number=number), (0,) * count, logprobs, "stop", read)
-
-    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        pairs = zip(prompts, continuations, strict=True)
-        numbers = [self._world.draw(pair) % 2**20 for pair in pairs]  # no two options alike
-        return [np.full(_TOKENS, -number / 2**16, np.float32) for number in numbers]
-
-    def inspect(
-        self,
-        prompts: Sequence[Prompt],
-        continuations: Sequence[str],
-        *,
-        layer: int | None = None,
-        part: StatePart = "residual",
-        ended: bool = False,
-    ) -> list[Inspection]:
-        pairs = zip(prompts, continuations, strict=True)
-        return [self._seen(prompt, text, layer) for prompt, text in pairs]
-
-    def _seen(self, prompt: Prompt, text: str, layer: int | None) -> Inspection:
-        """Of a token a character, all of them unsure and attended to, or none; a drawn state."""
-        number = self._world.draw(prompt, text, layer)
-        sureness = self._world.sureness[number // 64 % len(self._world.sureness)]
-        shown = prompt if isinstance(prompt, str) else "\n".join(m.content for m in prompt)
-        n, t = len(shown) + len(text), len(text)
-        entropies = np.full(t, -1e6 * sureness, np.float32)
-        spans = np.arange(n, dtype=np.int32)[:, None] + np.array([0, 1], np.int32)
-        attention = np.full((t, n), 1 / n, np.float32)
-        spread = -sureness * np.random.default_rng(number).standard_normal(_DIMENSION)
-        logprobs = np.full(t, sureness, np.float32)
-        state = np.asarray(spread, np.float32)
-        return Inspection(shown + text, spans, entropies, logprobs, attention, state)
+def main(paths: Sequence[str]) -> None:
+    """Writes the rows of runs into the table."""
+    rows = read_table(TABLE) | {row[:3]: row for path in paths for row in rows_of(path)}
+    lines = (json.dumps(rows[key]._asdict()) for key in sorted(rows))
+    write_text(TABLE, "[\n" + ",\n".join(lines) + "\n]\n")
+    read_table.cache_clear()
+    print(f"{TABLE}: {len(rows)} rows")
 
 
-class _Index:
-    """An index whose every search finds the same passages, or passages that a draw picks."""
-
-    identity = canonical({"index": "made up"})
-    dimension = _DIMENSION
-
-    def __init__(self, world: _World, passages: Passages) -> None:
-        self._world, self.passages = world, passages
-
-    @property
-    def encoder(self) -> _Index:
-        return self
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return np.stack([self._vector(text) for text in texts])
-
-    def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
-        return self.embed([passage.text for passage in passages])
-
-    def search(self, vectors: np.ndarray, k: int) -> list[Ranking]:
-        count = len(self.passages)
-        first = [0 if self._world.alike else self._world.draw(v.tolist()) for v in vectors]
-        rows = [[(row + i) % count for i in range(min(k, count))] for row in first]
-        return [Ranking(tuple(r), tuple(1.0 / (i + 1) for i in range(len(r)))) for r in rows]
-
-    def vectors(self, rows: Sequence[int]) -> np.ndarray:
-        return self.embed([str(row) for row in rows])
-
-    def _vector(self, text: str) -> np.ndarray:
-        vector = np.random.default_rng(self._world.draw(text)).standard_normal(_DIMENSION)
-        return np.asarray(vector / np.linalg.norm(vector), np.float32)
-
-
-class _TextIndex:
-    """The same without vectors."""
-
-    def __init__(self, index: _Index) -> None:
-        self._index, self.identity, self.passages = index, index.identity, index.passages
-
-    def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
-        return self._index.search(self._index.embed(texts), k)
-
-
-class _Reranker:
-    """A simulated reranker."""
-
-    identity = canonical({"reranker": "made up"})
-
-    def __init__(self, world: _World) -> None:
-        self._world = world
-
-    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        pairs = zip(queries, passages, strict=True)
-        return np.array([self._world.draw(*pair) % 64 for pair in pairs], np.float32)
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -7,7 +7,6 @@ differ from the generation's own.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import logging
@@ -25,6 +24,7 @@ from jaxrag.core.store import Store
 from jaxrag.engines.language_model import LanguageModel, gives_scores
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
+from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.steps import prompts
 from jaxrag.steps.episode import Method
 from jaxrag.steps.reader import Reader
@@ -95,16 +95,9 @@ class Replies(NamedTuple):
 
 
 def reader_of(method: Method) -> Reader:
-    """The reader in a method's settings."""
-
-    def readers(value: Any) -> Iterator[Reader]:
-        if isinstance(value, Reader):
-            yield value
-        elif dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                yield from readers(getattr(value, field.name))
-
-    return next(readers(method), Reader(prompts="small"))
+    """The first reader in a method's settings."""
+    readers = (part for part in parts_in_use(method) if isinstance(part, Reader))
+    return next(readers, Reader(prompts="small"))
 
 
 def _prompts(template: prompts.Template, count: int) -> list[Prompt]:

@@ -9,9 +9,12 @@ import contextlib
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
+
+import jax
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
@@ -21,24 +24,29 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.local.prefill import Sizes
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import locate, read_config, read_json
 from jaxrag.models.checkpoint.gguf import open_gguf
-from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
+from jaxrag.models.device_memory import free_memory
 from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexSettings
-from jaxrag.runs.calls import Calls, bounds
+from jaxrag.runs.calls import expected_costs
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.needs import check_needs
 from jaxrag.runs.parts import load_questions
 from jaxrag.runs.run import Run
 from jaxrag.runs.run_record import settings_record
+from jaxrag.steps.kinds import task_of
 from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 
-_BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
+BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
+"""Of a number, by its type."""
+
 _TOKENS = 1024
 
 
@@ -52,6 +60,7 @@ class ModelPlan:
       dtype: of the weights in memory, or "int8"; "" if not known.
       weights: their bytes in memory; None if not known.
       cache: bytes of keys and values for 1,024 tokens of one row; None if not known.
+      peak: `peak_bytes` of our decoder with rows of 1,024 tokens; None for other engines.
       note: why something is not known, or "".
     """
 
@@ -61,6 +70,7 @@ class ModelPlan:
     dtype: str = ""
     weights: int | None = None
     cache: int | None = None
+    peak: int | None = None
     note: str = ""
 
 
@@ -104,7 +114,8 @@ class Plan:
       models: the language model and the method's helpers that are language models.
       helpers: the other helpers: the method's field, and the name.
       index: None for a method that does not search.
-      calls: minimum and maximum of each kind for one question.
+      costs: expected calls, tokens and searches of a question by name; None if not known (see
+        `jaxrag.runs.calls`).
       store, entries: the file, and its number of results; None if it does not exist.
     """
 
@@ -117,7 +128,7 @@ class Plan:
     models: tuple[ModelPlan, ...]
     helpers: tuple[tuple[str, str], ...]
     index: IndexPlan | None
-    calls: tuple[Calls, ...]
+    costs: Mapping[str, float] | None
     store: Path | None
     entries: int | None
 
@@ -140,8 +151,6 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     dataset, questions = load_questions(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
     corpus = dataset.passages if needs.search else None
-    vectors = run.index is not None and run.index.gives_vectors
-    calls = bounds(run.method, questions, corpus, vectors=vectors)
     models = [("model", run.model)]
     models += [(f, h.model) for f, h in needs.helpers.items() if isinstance(h, ModelHelper)]
     store = store_path(run.store, run.cache)
@@ -159,7 +168,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
             if not isinstance(helper, ModelHelper)
         ),
         index=_index(run.index, corpus, cache) if run.index and corpus else None,
-        calls=tuple(calls),
+        costs=expected_costs(run, Counter(map(task_of, questions))),
         store=store,
         entries=_entries(store) if store is not None and store.is_file() else None,
     )
@@ -199,12 +208,12 @@ def _model(role: str, settings: ModelSettings) -> ModelPlan:
     spec, dtype = settings.checkpoint, settings.dtype or compute_dtype().name
     if not spec:
         return dataclasses.replace(known, note="not on this machine")
-    path = _on_disk(spec)
+    path = on_disk(spec)
     if path is None:
         return dataclasses.replace(
             known, note=f"{spec} is not downloaded yet; the run downloads it"
         )
-    headers, size = list(_headers(path)), _BYTES.get(dtype, 4)
+    headers, size = list(_headers(path)), BYTES.get(dtype, 4)
     weights = sum(header.elements for header in headers) * size
     if dtype == "auto" and path.is_dir():  # quantised weights stay as small as they are
         weights = min(weights, sum(header.bytes for header in headers))
@@ -216,11 +225,53 @@ def _model(role: str, settings: ModelSettings) -> ModelPlan:
         config = read_decoder_config(read_config(path), source=path)
     except InputError as error:
         return dataclasses.replace(known, note=str(error))
-    width = config.num_key_value_heads * config.head_dim * config.num_hidden_layers
-    return dataclasses.replace(known, cache=2 * width * size * _TOKENS)
+    known = dataclasses.replace(known, cache=_TOKENS * _slot_bytes(config, size))
+    if not isinstance(settings, Local):
+        return known
+    return dataclasses.replace(known, peak=peak_bytes(config, settings, weights=weights, size=size))
 
 
-def _on_disk(spec: str) -> Path | None:
+def _slot_bytes(config: DecoderConfig, size: int) -> int:
+    """Bytes of a token's keys and values."""
+    return 2 * math.prod(config.cache_shape) * size
+
+
+def peak_bytes(config: DecoderConfig, settings: Local, *, weights: int, size: int) -> int:
+    """Peak memory of our decoder, on all devices together, estimated with rows of 1,024 tokens.
+
+    weights + (2 R + P) S s + P C (2 H + 3 I) b + 4 P A C S + 8 R V, with R rows decoded and P
+    prompts read at once, in chunks of C tokens; S = 1,024 slots of s bytes, the keys and values of
+    a token (those of R twice, since a call that decodes holds a copy in another layout); H and I
+    the widths of layers and MLP, A heads of attention, V tokens of the vocabulary, b bytes a
+    number. Scores and logits are float32. Not measured on a GPU; of Qwen2.5-7B, Llama-3-8B and
+    Gemma-2-9B it is within 7 % of the TPU compiler's analysis (docs/tpu.md).
+
+    Args:
+      config: the decoder's shapes.
+      settings: of the engine; what is 0 there is chosen as the engine does for these devices.
+      weights: bytes of the weights.
+      size: b.
+    """
+    slot = _slot_bytes(config, size)
+    devices = jax.local_devices()[: settings.data_parallel * settings.tensor_parallel]
+    free = free_memory(devices)
+    usual = Sizes.fixed() if free is None else Sizes.fitting(max(sum(free) - weights, 1), slot)
+    sizes = Sizes.choose(
+        settings.prefill_rows or None,
+        settings.rows or None,
+        settings.chunk or None,
+        int(settings.cache_gib * 2**30) or None,
+        usual=usual,
+    )
+    rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk
+    row = _TOKENS * slot
+    cache = 2 * min(rows * row, sizes.cache_bytes) + prompts * row
+    layer = prompts * chunk * (2 * config.hidden_size + 3 * config.intermediate_size) * size
+    scores = 4 * prompts * config.num_attention_heads * chunk * _TOKENS
+    return weights + cache + layer + scores + 8 * rows * config.vocab_size
+
+
+def on_disk(spec: str) -> Path | None:
     """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
 
     Raises:
@@ -269,7 +320,7 @@ def _safetensors(file: Path) -> Iterator[_Header]:
 
 def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
-    if any(spec.startswith("hub:") and _on_disk(spec) is None for spec in index.checkpoints):
+    if any(spec.startswith("hub:") and on_disk(spec) is None for spec in index.checkpoints):
         vectors = _sizes_of_vectors(len(passages)) if index.gives_vectors else Footprint()
         return dataclasses.replace(known, footprint=vectors)
     status = index.status(passages, cache)

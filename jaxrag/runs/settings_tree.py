@@ -1,10 +1,31 @@
-"""Changes of settings at any depth of a job."""
+"""Settings at any depth of a job."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from jaxrag.runs.settings import RunSettings
+
+
+def parts_in_use(value: Any) -> Iterator[Any]:
+    """All dataclasses in a tree of settings, parents first.
+
+    A reranker or an index that a run's method does not need is left out.
+    """
+    if isinstance(value, tuple):
+        for part in value:
+            yield from parts_in_use(part)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return
+    yield value
+    needed = {}
+    if isinstance(value, RunSettings):
+        needed = {"reranker": value.needs.reranker, "index": value.needs.search}
+    for field in dataclasses.fields(value):
+        if needed.get(field.name, True):
+            yield from parts_in_use(getattr(value, field.name))
 
 
 def replaced(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -56,22 +56,6 @@ class LoadedRun(NamedTuple):
     cache: Path
 
 
-class Trial(Protocol):
-    """Random stand-ins for models, by which `jaxrag.runs.calls` counts a run's calls."""
-
-    def draw(self, *parts: object) -> int:
-        """A random number, at least 0, determined by this trial and ``parts``."""
-        ...
-
-    def language_model(self) -> LanguageModelTool:
-        """A language model with random texts and log-probabilities."""
-        ...
-
-    def reranker(self) -> RerankerTool:
-        """A reranker with random scores."""
-        ...
-
-
 class HelperTool(Protocol):
     """A loaded helper as the method uses it."""
 
@@ -115,10 +99,6 @@ class Helper(Protocol[Tool]):
         Raises:
           InputError: it cannot be loaded, or does not fit the run.
         """
-        ...
-
-    def stand_in(self, trial: Trial) -> Tool:
-        """A tool with random results, to count the calls of a run before it starts."""
         ...
 
 
@@ -226,10 +206,6 @@ class ModelHelper:
                 "choose another model."
             )
         return LanguageModelTool(model, helper=True)
-
-    def stand_in(self, trial: Trial) -> LanguageModelTool:
-        """A model that writes random texts."""
-        return trial.language_model()
 
 
 class LanguageModelTool:

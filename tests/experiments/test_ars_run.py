@@ -123,14 +123,11 @@ def test_the_whole_method_runs_end_to_end(made: Made, tmp_path: Path) -> None:
     helpers = records.config["helpers"]
     assert helpers.keys() == {"count.bandit", "order.ranker"}
     assert helpers["order.ranker"]["ranker"]["weights"] and helpers["count.bandit"]["bandit"]
-    counts = {calls.kind: calls for calls in told.calls}
     for line in records.records:
         kept = line["trace"]["kept"]
         assert 1 <= kept["k"] <= 4 and sorted(kept["numbers"]) == [0, 1, 2, 3]
         assert kept["scores"] == sorted(kept["scores"], reverse=True)
         assert line["cost"]["searches"] == kept["k"] and line["cost"]["rerank_pairs"] == 4
-        for kind in ("llm_calls", "searches"):
-            assert counts[kind].least <= line["cost"][kind] <= counts[kind].most
     # the table of rewards has the same answers
     rewards = (made.root / "ranked" / "rewards.jsonl").read_text().splitlines()
     earned = {line["question_id"]: line for line in map(json.loads, rewards)}

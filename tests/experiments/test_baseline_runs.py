@@ -17,7 +17,6 @@ from jaxrag.methods.iterative.adaptive_rag import Classified
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs import run as runs
-from jaxrag.runs.calls import bounds
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
@@ -28,6 +27,7 @@ from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
 from tests.scripted import ScriptedModel, settings_of
+from tests.steps.simulated_tools import bounds
 from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
 QUESTIONS = {

@@ -19,10 +19,8 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.episode import Episode
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
-from jaxrag.steps.tools import Needs
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 
@@ -77,25 +75,6 @@ def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Pa
 
 
 @dataclasses.dataclass(frozen=True)
-class Undeclared:
-    """A method that uses vectors, which its needs do not say."""
-
-    name = "undeclared"
-    needs = Needs(search=True)
-    reader = Reader(prompts="small")
-
-    async def answer(self, episode: Episode) -> Reply:
-        await episode.embed(episode.question.text)
-        return NO_ANSWER
-
-
-def test_a_dry_run_finds_a_need_of_vectors_that_is_not_declared(small: Run) -> None:
-    run = dataclasses.replace(small, method=Undeclared())
-    with pytest.raises(InputError, match="works with vectors of passages"):
-        plan(run)
-    assert plan(dataclasses.replace(run, index=load("configs/dtr.py:dtr@tiny").index)).calls == ()
-
-
 @pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("variant=bm25l", "variant is")])
 def test_invalid_settings_on_the_command_line(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -28,20 +28,20 @@ from jaxrag.retrieval.dense import encoder as encoder_module
 from jaxrag.retrieval.dense.encoder import BiEncoder, Encoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
-from jaxrag.runs.calls import bounds
+from jaxrag.runs import calls
 from jaxrag.runs.config_file import load
-from jaxrag.runs.plan import Plan, plan
+from jaxrag.runs.plan import Plan, peak_bytes, plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import DualPath, OnePath
-from jaxrag.steps.episode import Episode
 from jaxrag.steps.gates import Always, JudgeGate
 from jaxrag.steps.passage_selectors import Rerank, Top
-from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.experiments.small_run import write_small_run
 from tests.models.decoder.reference import CONFIGS
 from tests.retrieval.fakes import FakePassages
+from tests.steps.simulated_tools import bounds
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_dry_run_loads_calls_and_writes_nothing(
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {"data", "data.lock"}
     told = capsys.readouterr().out
     for part in ("20 questions", "40 passages", "0 answered, 20 left", "not built yet",
-                 "store.sqlite: not there yet", "1 to 3 a question, 20 to 60 in all"):  # fmt: skip
+                 "store.sqlite: not there yet", "unknown; run a few questions"):  # fmt: skip
         assert part in told
 
 
@@ -98,15 +98,10 @@ def test_the_run_matches_the_plan(executed: Executed) -> None:
     assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
     (vectors,) = before.index.directory.glob("*.npy")
     assert np.load(vectors).nbytes == before.index.footprint.disk == 40 * 24 * 2
-    records = read_run(workdir).records
-    for calls in before.calls:
-        made = [record["cost"].get(calls.kind, 0) for record in records]
-        assert calls.least <= min(made) and max(made) <= calls.most
     after = plan(run, workdir)
     assert after.index is not None
     assert (after.answered, after.index.state) == (20, "built")
     assert after.entries is not None and after.entries > 20
-    assert after.calls == before.calls
     changed = dataclasses.replace(run, method=dataclasses.replace(run.method, gate=Always()))
     with pytest.raises(InputError, match=r"other settings:\n  method\.gate"):
         plan(changed, workdir)
@@ -139,6 +134,27 @@ def test_plans_distinguish_unfinished_from_built_indexes(
     assert "damaged" in state(run)
 
 
+def test_a_recorded_run_makes_its_method_s_calls_known(
+    executed: Executed, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    run, workdir, before = executed
+    assert before.costs is None
+    table = tmp_path / "calls.json"
+    table.write_bytes(calls.TABLE.read_bytes())
+    monkeypatch.setattr(calls, "TABLE", table)
+    calls.main([str(workdir)])
+    costs = plan(run).costs
+    made = [record["cost"].get("llm_calls", 0) for record in read_run(workdir).records]
+    assert costs is not None and costs["llm_calls"] == sum(made) / 20
+    assert {"prompt_tokens", "new_tokens", "searches", "passages"} <= costs.keys()
+    named = dataclasses.replace(run, label="mine u=0.1")  # the row of its method
+    assert plan(named).costs == costs
+    assert calls.expected_costs(run, {"open": 2, "labels": 1}) is None  # a kind without a row
+    capsys.readouterr()
+    main(["run", f"--config={workdir.parent / 'config.py'}", f"--workdir={tmp_path}", "--dry-run"])
+    assert f"about {costs['llm_calls']:.3g} a question" in capsys.readouterr().out
+
+
 def plan_data(run: Run) -> Any:
     return run.data.load(Path(run.cache))
 
@@ -169,6 +185,29 @@ def test_planned_memory_equals_the_network_s(config: Path, tmp_path: Path) -> No
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match=r"model\.safetensors"):
         model_of(config, model=Local(str(tmp_path / "model")))
+
+
+@pytest.mark.parametrize(
+    "shape, billions, compiled",
+    [  # GiB of arguments and temporaries of decoding 128 rows, a chip of eight: docs/tpu.md
+        ((28, 4, 128, 3584, 18944, 28, 152064), 7.62, 2.65 + 1.33),  # Qwen2.5-7B
+        ((32, 8, 128, 4096, 14336, 32, 128256), 8.03, 3.87 + 2.00),  # Llama-3-8B
+        ((42, 8, 256, 3584, 14336, 16, 256000), 9.24, 7.40 + 5.25),  # Gemma-2-9B
+    ],
+)
+def test_peak_memory_is_near_the_compiler_s(
+    shape: tuple[int, ...], billions: float, compiled: float
+) -> None:
+    layers, kv_heads, head, hidden, mlp, heads, vocabulary = shape
+    sizes = {
+        "num_hidden_layers": layers, "num_key_value_heads": kv_heads, "head_dim": head,
+        "hidden_size": hidden, "intermediate_size": mlp, "num_attention_heads": heads,
+        "vocab_size": vocabulary,
+    }  # fmt: skip
+    decoder = read_decoder_config({**CONFIGS["qwen2"], **sizes}, source="test")
+    settings = Local("any", rows=128, prefill_rows=16, chunk=128, cache_gib=64)
+    peak = peak_bytes(decoder, settings, weights=round(2e9 * billions), size=2)
+    assert peak == pytest.approx(8 * 2**30 * compiled, rel=0.07)
 
 
 def test_planned_memory_of_smollm2(config: Path) -> None:
@@ -235,26 +274,6 @@ def test_bounds_on_calls_are_the_method_s(name: str) -> None:
     assert {calls.kind: (calls.least, calls.most) for calls in found} == expected
 
 
-def method_of(answer: Any) -> Any:
-    """A method without settings that needs nothing."""
-    return type("Config", (), {"name": "mine", "reader": Reader(), "answer": answer})()
-
-
-def test_an_unregistered_method_has_bounds() -> None:
-    async def loops(self: Any, episode: Episode) -> Reply:
-        """Asks until the model says yes, three times at most, and scores what it heard."""
-        question = episode.question.text
-        for turn in range(3):
-            reply = await episode.model().generate(f"{question} {turn}", max_new_tokens=4)
-            await episode.logprobs(question, ("a", "b"))
-            if reply.text == "yes":
-                break
-        return episode.finish("")
-
-    found = bounds(method_of(loops), QUESTIONS, None)
-    assert [tuple(calls) for calls in found] == [("llm_calls", 1, 3), ("llm_scores", 2, 6)]
-
-
 OWN = """
 from __future__ import annotations
 
@@ -292,23 +311,8 @@ def test_the_readme_s_method_runs_from_one_file(
     file.write_text(OWN.format(config=str(config)))
     run = load(str(file))
     found = plan(run, tmp_path / "run")
-    assert [tuple(calls) for calls in found.calls] == [("llm_calls", 2, 2), ("searches", 1, 1)]
-    assert found.index is not None
+    assert found.index is not None and found.costs is None
     assert execute(run, tmp_path / "run")["errors"] == 0
-
-
-def test_a_method_that_cannot_run_is_refused() -> None:
-    async def searches(self: Any, episode: Episode) -> Reply:
-        await episode.search(episode.question.text, 3)
-        return episode.finish("")
-
-    async def breaks(self: Any, episode: Episode) -> Reply:
-        raise RuntimeError("never finished")
-
-    with pytest.raises(InputError, match="no index"):
-        bounds(method_of(searches), QUESTIONS, None)
-    with pytest.raises(InputError, match="never finished"):
-        bounds(method_of(breaks), QUESTIONS, None)
 
 
 def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
@@ -322,4 +326,3 @@ def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
     parts = {"index": run.index, "reranker": QueryLikelihood()}
     found = model_of(config, method=settings, **parts)
     assert [model.role for model in found.models] == ["model", "gate.judge"]
-    assert ("rerank_pairs", 0, 6) in found.calls

@@ -1,7 +1,8 @@
 """What reproductions take, from settings alone."""
 
 import dataclasses
-import itertools
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,24 @@ from configs.papers import ALL
 from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments import reproduce
 from jaxrag.data.folder import Folder
+from jaxrag.engines.local.engine import Local
+from jaxrag.evaluation.prices import Price
+from jaxrag.evaluation.records import describe_environment
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.reproduction.check import (
-    Checker,
     Need,
+    Rate,
     checkpoints,
-    keys_text,
+    key_variables,
+    measured_rates,
     models_text,
     needs_grid,
+    paid_text,
+    problems,
+    requirements,
     sizes,
+    totals_text,
 )
 from jaxrag.reproduction.work import Work
 from jaxrag.retrieval.bm25.index import Bm25
@@ -30,53 +39,85 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs import calls
+from jaxrag.runs.calls import Row
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
-CHECKER = Checker(DIMENSIONS)
+TABLE = {
+    (method, "dtr", "open"): Row(method, "dtr", "open", 20, costs)
+    for method, costs in {
+        "dtr": {"llm_calls": 2.5, "prompt_tokens": 700, "new_tokens": 150, "searches": 1.6},
+        "no_retrieval": {"llm_calls": 1.0, "prompt_tokens": 40, "new_tokens": 20},
+    }.items()
+}
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Row]:
+    """A table of calls with few rows."""
+    rows = dict(TABLE)
+    monkeypatch.setattr(calls, "read_table", lambda file: rows)
+    return rows
+
+
+def need_of(name: str, job: Any, sources: Sequence[Need] = (), root: Path | None = None) -> Need:
+    return requirements(name, job, DIMENSIONS, root=root, sources=sources)
 
 
 def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
-    need = CHECKER.need("dtr-nq-0123", dtr.get_config("dtr@paper-nq"))
+    need = need_of("dtr-nq-0123", dtr.get_config("dtr@paper-nq"))
     assert (need.questions, need.passages, need.corpus) == (3610, 21_015_324, "psgs_w100")
-    # directly; or directly, a pseudo-context, and from passages
-    assert (need.calls["llm_calls"].least, need.calls["llm_calls"].most) == (1, 3)
-    assert need.total("llm_calls") == 3 * 3610
-    # three passages of 100 words, and the prompts
-    words = need.calls["prompt_tokens"].most
-    assert 300 < words < 700 and need.total("prompt_tokens") == round(1.3 * 3610 * words)
+    assert need.costs is not None
+    assert (need.costs["llm_calls"], need.costs["searches"]) == (2.5 * 3610, 1.6 * 3610)
+    assert need.seconds({}) is None and need.seconds({"other": Rate(1, 1)}) is None
+    seconds = need.seconds({"": Rate(1000, 100)})
+    assert seconds == pytest.approx(3610 * (700 / 1000 + 150 / 100))
     # 21,015,324 x 1024 float16 numbers are 43 GB
     assert need.index.startswith("Scann: ") and " on disk" in need.index
-    assert need.models == ("hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5")
-    reranked = CHECKER.need("rerank-nq-0123", dtr.get_config("rerank@paper-nq"))
-    assert reranked.models == (*need.models, "hub:BAAI/bge-reranker-base")
-    alone = CHECKER.need("x-1", dtr.get_config("no_retrieval@paper-nq"))
-    assert alone.models == need.models[:1]
-    assert models_text([need], {"hub:Qwen/Qwen2.5-7B-Instruct": 7.62}).endswith("(15.2 GB)")
-    assert needs_grid([need]).rows[0][:4] == (
-        "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "1 to 3",
+    job, reranked, alone = (
+        dtr.get_config(f"{name}@paper-nq") for name in ("dtr", "rerank", "no_retrieval")
+    )
+    models = ["hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5"]
+    assert list(checkpoints(job)) == models and list(checkpoints(alone)) == models[:1]
+    assert list(checkpoints(reranked)) == [*models, "hub:BAAI/bge-reranker-base"]
+    assert models_text([job], {models[0]: 7.62}).endswith("(15.2 GB)")
+    assert needs_grid([need], {"Qwen2.5-7B-Instruct": Rate(1000, 1000)}).rows[0] == (
+        "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "9,025", "2.5 M", "0.5 M", "51 min", "psgs_w100",
     )  # fmt: skip
+
+
+def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
+    known = need_of("dtr-nq-0", dtr.get_config("dtr@paper-nq"))
+    unknown = need_of("hyde-nq-1", dtr.get_config("hyde@paper-nq"))
+    assert unknown.costs is None and unknown.seconds({"": Rate(1, 1)}) is None
+    assert needs_grid([unknown], {"": Rate(1, 1)}).rows[0][3:7] == ("unknown",) * 4
+    text = totals_text([known, unknown], {"": Rate(1000, 1000)})
+    assert "2 jobs in all; about 9,025 llm calls, 2.5 M prompt tokens" in text
+    assert "searches; 1 of 2 jobs are unknown and not counted\nUnknown: hyde: run a few" in text
+    assert "models: 51 min, of 1 of 2 jobs," in text
+    assert "models: unknown, of 0 of 2 jobs," in totals_text([known, unknown], {})
+    assert "about unknown llm calls" in totals_text([unknown], {})
 
 
 def test_a_limit_and_a_draw() -> None:
     run: Any = dtr.get_config("no_retrieval@paper-webq")
-    need = CHECKER.need("x-1", dataclasses.replace(run, limit=500))
+    need = need_of("x-1", dataclasses.replace(run, limit=500))
     assert need.questions == 500 and need.index == "" and need.corpus == ""
     of_set: Any = dtr.get_config("dtr@paper-2wiki")  # its own contexts, of which the paper has 431K
-    assert CHECKER.need("x-1", of_set).passages == 431_000
+    assert need_of("x-1", of_set).passages == 431_000
     own = dataclasses.replace(run, data=Folder("questions"))  # of a size that is not known
-    assert CHECKER.need("x-1", own).questions is None
-    assert CHECKER.need("x-1", dataclasses.replace(own, limit=100)).questions == 100
+    assert need_of("x-1", own).questions is None
+    assert need_of("x-1", dataclasses.replace(own, limit=100)).questions == 100
     drawn: Any = ars.get_config("rewriter10@paper-boolq")
     assert sizes(drawn.data)[0] == 400
     labels: Any = ars.get_config("make_gold_labels@paper-boolq")
-    assert CHECKER.need("x-1", labels).questions == 1600
+    assert need_of("x-1", labels).questions == 1600
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     run: Any = dtr.get_config("dtr@paper-nq")
     with pytest.raises(InputError, match="searches, but the run has no index"):
-        CHECKER.need("x-1", dataclasses.replace(run, index=None))
+        need_of("x-1", dataclasses.replace(run, index=None))
 
 
 def test_models_are_found_at_any_depth() -> None:
@@ -94,100 +135,156 @@ def test_checkpoints_of_other_jobs_are_not_missing() -> None:
     count = Chosen(CountBandit("made/TrainBandit-1/bandits/x/weighted"))
     method = dataclasses.replace(run.method, order=order, count=count)
     run = dataclasses.replace(run, method=method)
-    need = Checker(DIMENSIONS, Path("made")).need("ars-1", run)
-    assert need.calls["llm_calls"].most == 2  # the rewrites, and the answer
+    assert need_of("ars-1", run, root=Path("made")).kind == "run"
     with pytest.raises(InputError, match="TrainRanker-1/ranker is no directory"):
-        CHECKER.need("ars-1", run)
+        need_of("ars-1", run)
 
 
-def test_trainings_count_what_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3 scores 100 passages of each question, and of an open one answers from each.
-
-    It answers 1 + 20 evaluations. A few simulated models are enough: none changes how often these
-    jobs ask the language model, and each is asked about 100 passages of 4 questions.
-    """
-    worlds = calls._worlds
-    monkeypatch.setattr(
-        calls, "_worlds", lambda **which: itertools.islice(worlds(**which), 0, None, 13)
-    )
-    checker = Checker(DIMENSIONS)
+def test_trainings_count_what_they_ask(table: dict[Any, Row]) -> None:
+    """R3 scores 100 passages of each question, and answers 1 + 20 evaluations."""
+    for name, prompts, kind, costs in (
+        ("r3_pools", "r3", "multiple_choice", {"llm_scores": 400.0}),
+        ("r3", "r3", "multiple_choice", {"llm_calls": 1.0}),
+        ("rrr", "errr_popqa", "open", {"llm_calls": 1.0}),
+    ):
+        table[name, prompts, kind] = Row(name, prompts, kind, 3, costs)
     job: Any = r3.get_config("train_r3@paper-arc_challenge")
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
-    need = checker.need("TrainR3-1", dataclasses.replace(job, start=start))
-    # of each passage the probabilities of the four options
-    offline, held_out = need.workloads
-    assert offline.questions == need.questions == 1119 and held_out.questions == 21 * 299
-    assert "llm_calls" not in offline.calls and held_out.calls["llm_calls"].most == 1
-    assert need.total("llm_calls") == 21 * 299
-    assert need.total("llm_scores") == 400 * 1119
-    of_open: Any = r3.get_config("train_r3@paper-nq")
-    need = checker.need("TrainR3-1", dataclasses.replace(of_open, start=start))
-    assert need.workloads[0].calls["llm_calls"].most == 100
+    need = need_of("TrainR3-1", dataclasses.replace(job, start=start), root=Path("made"))
+    assert need.questions == 1119
+    assert need.costs == {"llm_scores": 400 * 1119, "llm_calls": 21 * 299}
     # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
     # before the first step and after 10 and 20
     ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")
-    need = checker.need("TrainRrr-1", ppo)
+    need = need_of("TrainRrr-1", ppo)
     assert need.questions == 900
-    rollouts, held_out = need.workloads
-    assert rollouts.questions == 21 * 128 and held_out.questions == 3 * 997
-    sidr = checker.need("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
-    assert sidr.questions == 79_168 and sidr.total("llm_calls") is None
+    assert need.costs == {"llm_calls": 21 * 128 + 3 * 997}
+    sidr = need_of("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
+    assert sidr.questions == 79_168 and sidr.costs == {}
+    assert needs_grid([sidr], {}).rows[0][3:7] == ("",) * 4
 
 
 def test_a_training_on_the_output_of_another_job_has_its_questions() -> None:
-    pairs = CHECKER.need("MakeQueryPairs-1", errr.get_config("make_pairs_errr@paper-popqa"))
+    pairs = need_of("MakeQueryPairs-1", errr.get_config("make_pairs_errr@paper-popqa"))
     student: Any = errr.get_config("train_optimizer@paper")
-    assert pairs.questions and CHECKER.need("Train-1", student).questions is None
-    assert CHECKER.need("Train-1", student, [pairs]).questions == pairs.questions
+    assert pairs.questions and need_of("Train-1", student).questions is None
+    assert need_of("Train-1", student, [pairs]).questions == pairs.questions
 
 
 def test_indexes_without_a_published_encoder() -> None:
     """100 words of 8 bytes a passage; DPR's 768 numbers of 2 bytes."""
     run: Any = r3.get_config("standard_rag@paper-nq")
-    bm25 = CHECKER.need("x-1", dataclasses.replace(run, index=Bm25())).index
+    bm25 = need_of("x-1", dataclasses.replace(run, index=Bm25())).index
     assert bm25.startswith("Bm25: 16.8 GB on disk") and "100 different words" in bm25
-    own = CHECKER.need("x-1", dataclasses.replace(run, index=Dpr("made/retriever"))).index
+    own = need_of("x-1", dataclasses.replace(run, index=Dpr("made/retriever"))).index
     assert own.startswith("Dpr: 32.3 GB on disk")
-    published = CHECKER.need("x-1", dataclasses.replace(run, index=Exact(dpr()))).index
+    published = need_of("x-1", dataclasses.replace(run, index=Exact(dpr()))).index
     assert published.startswith("Exact: 32.3 GB on disk")
 
 
 def test_keys_of_services_are_named() -> None:
     run: Any = errr.get_config("rag@paper-popqa")
-    need = CHECKER.need("x-1", dataclasses.replace(run, index=Web()))
-    assert need.keys == ("OPENAI_API_KEY", "BRAVE_API_KEY")
-    assert keys_text([need], {"OPENAI_API_KEY": "k"}) == (
-        "$BRAVE_API_KEY (not set), $OPENAI_API_KEY (set)"
-    )
+    web = dataclasses.replace(run, index=Web())
+    assert list(key_variables(web)) == ["OPENAI_API_KEY", "BRAVE_API_KEY"]
     own = dataclasses.replace(run.model, urls="http://localhost:8000/v1")
-    assert not CHECKER.need("x-1", dataclasses.replace(run, model=own, index=Bm25())).keys
+    assert not list(key_variables(dataclasses.replace(run, model=own, index=Bm25())))
 
 
-@pytest.mark.slow
 def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
-    """Each job's settings fit; calls, sizes of indexes and of models are known."""
+    """Each job's settings fit; sizes of indexes and of models are known."""
     work = Work(tmp_path)
     for name in (*ALL.tables, *ALL.figures):
         reproduce.add(work, name, "paper")
-    checker = Checker(DIMENSIONS, work.root)
     known: dict[Path, Need] = {}
     for path, job in work.jobs.items():
         sources = [known[one] for one in work.needs[path]]
-        need = known[path] = checker.need(path.name, job, sources)
+        need = known[path] = need_of(path.name, job, sources, work.root)
         assert need.questions, path
-        if need.workloads:  # REPLUG scores the options of a closed question and generates nothing
-            kind = "prompt_tokens" if need.total("llm_calls") else "llm_scores"
-            assert need.total(kind), path
         unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
         assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index
-        lacking = [one for one in need.models if one.startswith("hub:") and one not in PARAMETERS]
+        lacking = {c for c in checkpoints(job) if c.startswith("hub:")} - {*PARAMETERS}
         assert not lacking, path
     assert all(ALL.left_out.values())
 
 
 def test_a_training_makes_the_checkpoint_that_its_run_lacks() -> None:
-    assert (
-        CHECKER.need("TrainRrr-1", errr.get_config("train_rrr_qa@paper-popqa")).kind == "TrainRrr"
-    )
+    assert need_of("TrainRrr-1", errr.get_config("train_rrr_qa@paper-popqa")).kind == "TrainRrr"
     with pytest.raises(InputError, match=r"config\.method\.rewriter\.model has no checkpoint"):
-        CHECKER.need("rrr-1", errr.get_config("trainable_rrr@paper-popqa"))
+        need_of("rrr-1", errr.get_config("trainable_rrr@paper-popqa"))
+
+
+def test_paid_calls_and_searches(table: dict[Any, Row]) -> None:
+    costs = {"llm_calls": 1.0, "prompt_tokens": 500, "new_tokens": 100, "searches": 1.0}
+    table["rag", "errr_popqa", "open"] = Row("rag", "errr_popqa", "open", 20, costs)
+    run: Any = errr.get_config("rag@paper-popqa")
+    need = need_of("rag-1", dataclasses.replace(run, index=Web(), limit=500))
+    price = Price(0.5, 1.5, "2024-02-16")
+    # 500 x (500 x 0.5 + 100 x 1.5) / 1e6 dollars
+    assert paid_text([need], {"gpt-3.5-turbo": price}, 5.0) == (
+        "gpt-3.5-turbo: 500 calls, $0.20 at the price of 2024-02-16\nweb: 500 searches, $2.50"
+    )
+    told = paid_text([need], {}, None)
+    assert "500 calls, name its price in the file of $JAXRAG_PRICES" in told
+    assert "500 searches, give --search_price" in told
+    table.clear()
+    unknown = need_of("rag-1", dataclasses.replace(run, limit=500))
+    assert "unknown calls, $" in (told := paid_text([unknown], {"gpt-3.5-turbo": price}, None))
+    assert "; 1 of 1 jobs are unknown and not counted" in told
+    assert not paid_text([need_of("x-1", dtr.get_config("dtr@paper-nq"))], {}, None)
+
+
+def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    run: Any = dtr.get_config("dtr@paper-nq")
+    web: Any = errr.get_config("rag@paper-popqa")
+    method = dataclasses.replace(run.method, gate=JudgeGate(Local(str(tmp_path / "no_judge"))))
+    jobs = {
+        tmp_path / "a": dataclasses.replace(run, cache=str(tmp_path), method=method),
+        tmp_path / "b": dataclasses.replace(run, cache=str(tmp_path), index=None),
+        tmp_path / "c": dataclasses.replace(web, data=Folder("nowhere")),
+        tmp_path / "d": dataclasses.replace(
+            run, data=Folder(str(tmp_path)), model=Local(tensor_parallel=512)
+        ),
+        tmp_path / "e": dataclasses.replace(
+            run, data=Folder(str(tmp_path)), model=Local("hub:huge")
+        ),
+    }
+    found = problems(jobs, tmp_path / "runs", {"hub:huge": 1e6})
+    for part, names in {
+        "set nq is not built": ["a", "b"],
+        "corpus psgs_w100 is not built": ["a", "b"],
+        "no_judge": ["a"],
+        "searches, but the run has no index": ["b"],
+        "no questions at nowhere": ["c"],
+        "$OPENAI_API_KEY is not set": ["c"],
+        "512": ["d"],
+        "huge has 4e+03 TB of weights in float32": ["e"],
+    }.items():
+        assert [jobs for message, jobs in found.items() if part in message] == [names], part
+    # what the jobs will have made themselves is not missing
+    made = dataclasses.replace(jobs[tmp_path / "a"], data=Folder(str(tmp_path)))
+    assert not problems({tmp_path / "a": made}, tmp_path, {})
+    assert not problems({tmp_path / "x": dtr.get_config("dtr@tiny")}, tmp_path, {})
+
+
+def test_rates_are_measured_by_runs_without_stored_results(tmp_path: Path) -> None:
+    devices = describe_environment()["devices"]
+    for name, tokens, seconds, used in (
+        ("a", 1000, 1.0, devices),
+        ("b", 3000, 2.0, devices),
+        ("stored", 9000, None, devices),
+        ("elsewhere", 9000, 1.0, {"tpu": 4}),
+    ):
+        directory = tmp_path / "small" / "runs" / name
+        directory.mkdir(parents=True)
+        totals = {"prompt_tokens": tokens, "new_tokens": 0, "seconds": seconds}
+        config = {"language_model": {"name": "m"}}
+        head = {"config": config, "environments": [{"devices": used}]}
+        times = [("started", "00:00:00"), ("progress", "00:00:10")]
+        lines = [
+            {"time": f"2026-01-01T{time}+00:00", "message": message} for message, time in times
+        ]
+        (directory / "metrics.json").write_text(json.dumps({"totals": totals}))
+        (directory / "config.json").write_text(json.dumps(head))
+        (directory / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert measured_rates(tmp_path) == {"m": Rate(300, 300)}

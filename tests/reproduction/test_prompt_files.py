@@ -163,9 +163,11 @@ def test_the_command_checks_files_before_any_work(tmp_path: Path, own: str) -> N
 
 
 def test_the_requirements_name_the_sets(own: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main("dtr/figure3", "--check", "--only=hotpotqa")
+    with pytest.raises(InputError, match="set hotpotqa is not built"):
+        main("dtr/figure3", "--check", "--only=hotpotqa")
     assert "Prompts: dtr\n" in capsys.readouterr().out
-    main("dtr/figure3", "--check", "--only=hotpotqa", f"--prompts=dtr={own}")
+    with pytest.raises(InputError, match="set hotpotqa is not built"):
+        main("dtr/figure3", "--check", "--only=hotpotqa", f"--prompts=dtr={own}")
     assert f"Prompts: {own}" in capsys.readouterr().out.replace("\n", "")
 
 

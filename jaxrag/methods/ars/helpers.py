@@ -29,7 +29,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import describe
 from jaxrag.steps import prompts
-from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding, needs_of
+from jaxrag.steps.tools import LoadedRun, RerankerTool, embedding, needs_of
 from jaxrag.types import InputError
 
 _COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")
@@ -108,10 +108,6 @@ class RewriteRanker(_Checkpoint):
             self._check_source(source, here)
         return RerankerTool(ranker)
 
-    def stand_in(self, trial: Trial) -> RerankerTool:
-        """A ranker with random scores."""
-        return trial.reranker()
-
 
 @dataclasses.dataclass(frozen=True)
 class BanditTool:
@@ -167,14 +163,6 @@ class CountBandit(_Checkpoint):
                 "encoder of its reward table."
             )
         return loaded.retriever.encoder
-
-    def stand_in(self, trial: Trial) -> BanditTool:
-        """A bandit that chooses at random."""
-
-        def count(context: Float[np.ndarray, " d"], n: int) -> int:
-            return 1 + trial.draw("count", np.asarray(context).tolist()) % n
-
-        return BanditTool(canonical({"bandit": "made up"}), count)
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:

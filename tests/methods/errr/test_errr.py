@@ -6,7 +6,6 @@ import pytest
 
 from jaxrag.methods.errr import errr, errr_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
-from jaxrag.runs.calls import bounds
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
@@ -14,6 +13,7 @@ from jaxrag.types import InputError, Question
 from tests import scripted
 from tests.retrieval.fakes import FakePassages
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel
+from tests.steps.simulated_tools import bounds
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}

@@ -8,7 +8,6 @@ import pytest
 
 from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
-from jaxrag.runs.calls import bounds
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -28,6 +27,7 @@ from tests.methods.self_rag.reflecting import (
     needs,
 )
 from tests.retrieval.fakes import FakePassages
+from tests.steps.simulated_tools import bounds
 
 
 def test_a_checkpoint_reads_each_passage_alone_and_takes_the_best() -> None:
