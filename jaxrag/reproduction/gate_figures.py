@@ -5,9 +5,8 @@ docs/methods.md, "PAIRS: analyses" and "DTR: uncertainty curves".
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -69,12 +68,12 @@ def group_bars(
         dataset: {group: in_group(group, metric)(outputs).interval for group in GROUPS}
         for dataset, outputs in results.items()
     }
-    panel = functools.partial(plots.bars, groups=groups, y_title=y_title)
     numbers = {
         dataset: {group: mean._asdict() if mean.n else None for group, mean in means.items()}
         for dataset, means in groups.items()
     }
-    return [Picture(name, plots.sheet(title, [panel], tuple(GROUPS.values())), numbers)]
+    drawn = plots.bars(title, groups, legend=tuple(GROUPS.values()), y_title=y_title)
+    return [Picture(name, drawn, numbers)]
 
 
 class GainOf(NamedTuple):
@@ -106,11 +105,14 @@ def threshold_curves(
         for dataset, outputs in results.items()
     }
     panels = [
-        panel(dataset, series, by_job, y_title, y=y)
+        plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
         for dataset, by_job in numbers.items()
         for y, y_title in (("mean", "EM without retrieval, %"), ("query_ratio", "query ratio, %"))
     ]
-    return [Picture(name, plots.sheet(title, panels, _legend(results, series)), numbers)]
+    return [Picture(name, _threshold_svg(title, panels, _legend(results, series)), numbers)]
+
+
+_RATIO_COLUMNS = ("query_ratio", "mean", "low", "high")
 
 
 def ratio_curves(
@@ -129,11 +131,20 @@ def ratio_curves(
         for dataset, outputs in results.items()
     }
     panels = [
-        panel(dataset, series, by_metric[metric], y_title, x="query_ratio")
+        plots.Panel(
+            dataset,
+            y_title,
+            {
+                job: plots.Curve(*(_percent(line, column) for column in _RATIO_COLUMNS))
+                for job, line in by_metric[metric].items()
+            },
+        )
         for dataset, by_metric in numbers.items()
         for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %"))
     ]
-    return [Picture(name, plots.sheet(title, panels, _legend(results, series)), numbers)]
+    legend = _legend(results, series)
+    drawn = plots.curves(title, panels, x_title="query ratio, %", x=(0, 100), legend=legend)
+    return [Picture(name, drawn, numbers)]
 
 
 def gain_curves(
@@ -162,45 +173,31 @@ def gain_curves(
             for dataset, outputs in results.items()
         }
         panels = [
-            panel(dataset, series, points, "EM gain, points") for dataset, points in numbers.items()
+            plots.Panel(
+                dataset, "EM gain, points", {n: _over_u(line) for n, line in points.items()}
+            )
+            for dataset, points in numbers.items()
         ]
-        drawn = plots.sheet(f"{title} {block}".strip(), panels, _legend(results, series))
+        drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, series))
         suffix = f"-{block.replace(' ', '-')}" if block else ""
         pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
     return pictures
 
 
-def panel(
-    title: str,
-    labels: Iterable[str],
-    points: Mapping[str, Points],
-    y_title: str,
-    *,
-    x: str = "threshold",
-    y: str = "mean",
-) -> plots.Panel:
-    """A panel with a curve of each label that has points; means have their intervals.
+def _percent(points: Points, column: str) -> Float[np.ndarray, " p"]:
+    return 100 * np.array([point[column] for point in points], np.float64)
 
-    ``x`` is "threshold", in nats on a logarithmic axis, or "query_ratio"; ``y`` is "mean" or
-    "query_ratio". All but thresholds are shares, drawn in percent.
-    """
-    over_u = x == "threshold"
 
-    def curve(line: Points) -> plots.Curve:
-        columns = {n: 100 * np.array([p[n] for p in line], np.float64) for n in line[0]}
-        across = columns[x] / 100 if over_u else columns[x]
-        band = (columns["low"], columns["high"]) if y == "mean" else ()
-        return plots.Curve(across, columns[y], *band)
+def _over_u(points: Points, y: str = "mean") -> plots.Curve:
+    """A column in percent over the threshold; means have their intervals."""
+    band = ("low", "high") if y == "mean" else ()
+    u = np.array([point["threshold"] for point in points], np.float64)
+    return plots.Curve(u, *(_percent(points, column) for column in (y, *band)))
 
-    return functools.partial(
-        plots.curves,
-        title=title,
-        series=[curve(points[label]) if points.get(label) else None for label in labels],
-        x_title="uncertainty threshold u, nats" if over_u else "query ratio, %",
-        y_title=y_title,
-        x=None if over_u else (0, 100),
-        log_x=over_u,
-    )
+
+def _threshold_svg(title: str, panels: Sequence[plots.Panel], legend: Sequence[str]) -> str:
+    x_title = "uncertainty threshold u, nats"
+    return plots.curves(title, panels, x_title=x_title, log_x=True, legend=legend)
 
 
 def _made(results: Mapping[str, Results], series: Series) -> Series:
@@ -210,11 +207,11 @@ def _made(results: Mapping[str, Results], series: Series) -> Series:
 
 
 def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
-    """Labels of the series; of one model in place of all sizes, its own name."""
+    """The model's name if one model stands for all sizes; else empty: the labels serve."""
     first = next(iter(results.values()))
     label, jobs = next(iter(series.items()))
     if len(distinct(first, series)) > 1 or label != jobs[0]:
-        return list(series)
+        return []
     return [name_of(first.run(label).config, "language_model")]
 
 

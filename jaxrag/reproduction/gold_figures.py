@@ -5,7 +5,6 @@ docs/methods.md, "PAIRS: analyses".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,21 +69,17 @@ def alpha_scatter(name: str, results: Mapping[tuple[int, str], Results]) -> list
     fitted = next(iter(results.values()))
     theta0, alpha = weights(read_geometry(fitted))
     slope, intercept = _fit(fitted)
-    points = list(zip(theta0.tolist(), alpha.tolist(), strict=True))
-    ends = [float(theta0.min()), float(theta0.max())]
-    panel = functools.partial(
-        plots.scatter,
-        title=f"n = {len(points):,}",
-        clouds=[points],
-        line=[(x, slope.mean * x + intercept.mean) for x in ends],
+    points = np.stack([theta0, alpha], axis=1)
+    ends = np.array([theta0.min(), theta0.max()])
+    line = np.stack([ends, slope.mean * ends + intercept.mean], axis=1)
+    drawn = plots.clouds(
+        f"alpha = {slope.mean:.3f} theta0 + {intercept.mean:.3f}",
+        {f"n = {len(points):,}": {"questions": points, "fit": line}},
         x_title="theta0, radians",
         y_title="alpha",
     )
-    drawn = plots.sheet(
-        f"alpha = {slope.mean:.3f} theta0 + {intercept.mean:.3f}", [panel], ("questions", "fit")
-    )
-    numbers = {"slope": slope._asdict(), "intercept": intercept._asdict(), "points": points}
-    return [Picture(name, drawn, numbers)]
+    numbers = {"slope": slope._asdict(), "intercept": intercept._asdict()}
+    return [Picture(name, drawn, numbers | {"points": points.tolist()})]
 
 
 def similarities(name: str, results: Mapping[str, Results]) -> list[Picture]:
@@ -99,17 +94,13 @@ def similarities(name: str, results: Mapping[str, Results]) -> list[Picture]:
             "counts": np.histogram(cosines, edges)[0].tolist(),
             "below 0.8": float((cosines < 0.8).mean()),
         }
-    panels = [
-        functools.partial(
-            plots.histogram,
-            title=dataset,
-            counts=histogram["counts"],
-            edges=histogram["edges"],
-            x_title="cosine, gold document",
-        )
+    panels = {
+        dataset: np.array([histogram["edges"][:-1], histogram["counts"]])
         for dataset, histogram in numbers.items()
-    ]
-    return [Picture(name, plots.sheet("Questions and gold documents", panels), numbers)]
+    }
+    x_title = "cosine, gold document"
+    drawn = plots.histograms("Questions and gold documents", panels, x_title=x_title)
+    return [Picture(name, drawn, numbers)]
 
 
 def ranks(name: str, results: Mapping[str, Results], depth: int = 20) -> list[Picture]:
@@ -119,11 +110,8 @@ def ranks(name: str, results: Mapping[str, Results], depth: int = 20) -> list[Pi
     for dataset, outputs in results.items():
         gold_ranks = [passage["rank"] for passage in _gold(outputs)]
         numbers[dataset] = {label: gold_ranks.count(rank) for rank, label in labels.items()}
-    panels = [
-        functools.partial(plots.histogram, title=dataset, counts=counts, x_title="rank")
-        for dataset, counts in numbers.items()
-    ]
-    return [Picture(name, plots.sheet("Rank of gold documents", panels), numbers)]
+    drawn = plots.histograms("Rank of gold documents", numbers, x_title="rank")
+    return [Picture(name, drawn, numbers)]
 
 
 def positions(name: str, results: Mapping[str, Results], *, polar: bool) -> list[Picture]:
@@ -131,41 +119,38 @@ def positions(name: str, results: Mapping[str, Results], *, polar: bool) -> list
 
     With ``polar``, at their true distance from the question in the direction of the projection.
     """
-    panels, numbers = [], {}
+    panels, numbers = {}, {}
     for dataset, outputs in results.items():
         lines = jsonl.read(outputs.directories[JOB] / POINTS)
-        places = {cloud: _places(lines, cloud, polar) for cloud in CLOUDS}
-        reach = max(float(np.abs(points).max(initial=0)) for points in places.values())
-        panels.append(
-            functools.partial(
-                plots.scatter,
-                title=dataset,
-                clouds=list(places.values()),
-                x_title="distance x cos" if polar else "first component",
-                y_title="distance x sin" if polar else "second component",
-                limits=(-reach, reach),
-            )
-        )
-        distances = {cloud: [p["r"] for p in lines if p["cloud"] == cloud] for cloud in CLOUDS}
+        by_cloud = {c: [line for line in lines if line["cloud"] == c] for c in CLOUDS}
+        places = (_places(chosen, polar) for chosen in by_cloud.values())
+        panels[dataset] = dict(zip(LEGEND, places, strict=True))
         numbers[dataset] = {
-            cloud: {"n": len(r), "median distance": float(np.median(r)) if r else None}
-            for cloud, r in distances.items()
+            cloud: {"n": len(chosen), "median distance": _median([x["r"] for x in chosen])}
+            for cloud, chosen in by_cloud.items()
         }
-    title = f"Documents around the question (origin), {'polar' if polar else 'xy'}"
-    return [Picture(name, plots.sheet(title, panels, LEGEND), numbers)]
+    drawn = plots.clouds(
+        f"Documents around the question (origin), {'polar' if polar else 'xy'}",
+        panels,
+        x_title="distance x cos" if polar else "first component",
+        y_title="distance x sin" if polar else "second component",
+        around_origin=True,
+    )
+    return [Picture(name, drawn, numbers)]
 
 
-def _places(
-    lines: Sequence[Mapping[str, Any]], cloud: str, polar: bool
-) -> Float[np.ndarray, "p 2"]:
-    """Positions of a cloud's passages."""
-    chosen = [line for line in lines if line["cloud"] == cloud]
-    places = np.array([(line["x"], line["y"]) for line in chosen]).reshape(-1, 2)
+def _places(lines: Sequence[Mapping[str, Any]], polar: bool) -> Float[np.ndarray, "p 2"]:
+    """Positions of passages; polar: scaled to the distance r from the origin."""
+    places = np.array([(line["x"], line["y"]) for line in lines]).reshape(-1, 2)
     if not polar:
         return places
     angle = np.arctan2(places[:, 1], places[:, 0])
-    distance = np.array([line["r"] for line in chosen])
+    distance = np.array([line["r"] for line in lines])
     return np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if values else None
 
 
 def _gold(results: Results) -> list[dict[str, Any]]:

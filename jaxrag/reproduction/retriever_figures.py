@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,8 +46,8 @@ def metric_bars(
             percent = (100 * value for value in mean[:3])
             groups[dataset][retriever] = Interval(*percent, n=mean.n)
             numbers[dataset][retriever] = {**mean._asdict(), "values": values}
-    panel = functools.partial(plots.bars, groups=groups, y_title=y_title, y=(0, 100))
-    return [Picture(name, plots.sheet(title, [panel], retrievers), numbers)]
+    drawn = plots.bars(title, groups, legend=retrievers, y_title=y_title, y=(0, 100))
+    return [Picture(name, drawn, numbers)]
 
 
 def accuracy_curves(
@@ -71,24 +70,14 @@ def accuracy_curves(
         logs = {label: read_training(outputs.directories[label]) for label in labels}
         paired = len({_evaluated(log, metric) for log in logs.values()}) == 1
         numbers[dataset] = {label: _points(log, metric, paired) for label, log in logs.items()}
-        panels.append(accuracy_panel(dataset, numbers[dataset]))
-    return [Picture(name, plots.sheet(title, panels, labels), numbers)]
-
-
-def accuracy_panel(title: str, points: Mapping[str, Sequence[Mapping[str, Any]]]) -> plots.Panel:
-    """A panel with the mean of each training's points over its progress, both in percent."""
-    counts = dict.fromkeys(str(line[-1]["n"]) for line in points.values())
-    return functools.partial(
-        plots.curves,
-        title=f"{title}, n = {', '.join(counts)}",
-        series=[
-            plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
-            for line in points.values()
-        ],
-        x_title="training progress, %",
-        y_title="accuracy, %",
-        x=(0, 100),
-    )
+        curves = {
+            label: plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
+            for label, line in numbers[dataset].items()
+        }
+        counts = dict.fromkeys(f"{line[-1]['n']:,}" for line in numbers[dataset].values())
+        panels.append(plots.Panel(f"{dataset}, n = {', '.join(counts)}", "accuracy, %", curves))
+    drawn = plots.curves(title, panels, x_title="training progress, %", x=(0, 100))
+    return [Picture(name, drawn, numbers)]
 
 
 def _evaluated(training: TrainingLog, metric: str) -> tuple[Any, ...]:

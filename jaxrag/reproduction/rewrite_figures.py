@@ -5,7 +5,6 @@ docs/methods.md, "ARS-RAG: strategies and ablations".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -112,34 +111,23 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
     Jobs: `JOB` and "generated" made reward tables; "worst" and "random 0", "random 1", ... are runs
     of `jaxrag.methods.ars.rewards` on the test questions; "rag" and "ars" are runs.
     """
-    panels, numbers, legend = [], {}, ()
+    panels, numbers = [], {}
     for (_, data), outputs in results.items():
         by_order, y_title = _by_k(outputs)
-        legend = tuple(by_order)
         points = {order: scores.points() for order, scores in by_order.items()}
-        panels.append(strategies_panel(data.removeprefix("paper-"), points, y_title))
-        numbers[data.removeprefix("paper-")] = {"score": y_title} | {
+        arms = max(map(len, points.values()))
+        means = {order: [100 * point["mean"] for point in line] for order, line in points.items()}
+        curves = {  # one point is a horizontal line
+            order: plots.Curve(range(1, arms + 1), line if len(line) > 1 else line * arms)
+            for order, line in means.items()
+        }
+        title = data.removeprefix("paper-")
+        panels.append(plots.Panel(f"{title}, n = {points['Top-K'][0]['n']:,}", y_title, curves))
+        numbers[title] = {"score": y_title} | {
             order: line if order in _WITH_K else line[0] for order, line in points.items()
         }
-    return [Picture(name, plots.sheet("Strategies of choosing rewrites", panels, legend), numbers)]
-
-
-def strategies_panel(
-    title: str, points: Mapping[str, Sequence[Mapping[str, Any]]], y_title: str
-) -> plots.Panel:
-    """A panel with the mean of each order by K; a single point is a horizontal line."""
-    arms = max(map(len, points.values()))
-    means = [[100 * point["mean"] for point in line] for line in points.values()]
-    return functools.partial(
-        plots.curves,
-        title=f"{title}, n = {points['Top-K'][0]['n']:,}",
-        series=[
-            plots.Curve(range(1, arms + 1), line if len(line) > 1 else line * arms)
-            for line in means
-        ],
-        x_title="rewrites kept, K",
-        y_title=y_title,
-    )
+    drawn = plots.curves("Strategies of choosing rewrites", panels, x_title="rewrites kept, K")
+    return [Picture(name, drawn, numbers)]
 
 
 _WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
@@ -188,6 +176,9 @@ def _mean_of(runs: Sequence[_Scores]) -> _Scores:
     return _Scores(ids, np.mean([[scores[name] for name in ids] for scores in by_run], axis=0))
 
 
+_PARTS = {"training": "train", "test": "test"}
+
+
 def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit.
 
@@ -197,16 +188,9 @@ def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> l
     panels, numbers = [], {}
     for dataset, outputs in results.items():
         lines = _curves(outputs.directories[JOB], WEIGHTED)
-        rewards = {part: np.array([line[part] for line in lines]) for part in ("train", "test")}
-        panels.append(
-            functools.partial(
-                plots.curves,
-                title=f"{dataset}, {len(lines)} seeds",
-                series=[over_seeds(values) for values in rewards.values()],
-                x_title="epoch",
-                y_title="weighted reward",
-            )
-        )
+        rewards = {part: np.array([line[part] for line in lines]) for part in _PARTS.values()}
+        curves = {name: over_seeds(rewards[part]) for name, part in _PARTS.items()}
+        panels.append(plots.Panel(f"{dataset}, {len(lines)} seeds", "weighted reward", curves))
         numbers[dataset] = {
             part: {"mean": values.mean(0).tolist(), "std": seeds_std(values).tolist()}
             for part, values in rewards.items()
@@ -215,7 +199,7 @@ def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> l
             f"{part}, first and last": [_of_seeds(values[:, at]) for at in (0, -1)]
             for part, values in rewards.items()
         }
-    return [Picture(name, plots.sheet(title, panels, ("training", "test")), numbers)]
+    return [Picture(name, plots.curves(title, panels, x_title="epoch"), numbers)]
 
 
 def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
@@ -233,25 +217,19 @@ def kept_histograms(
     reward table. The record also has the share of choices that keep at most half of the rewrites,
     over questions; a question's value is its mean over the seeds.
     """
-    panels, numbers = [], {}
+    panels, numbers = {}, {}
     for dataset, outputs in results.items():
         table = read_table(outputs.directories[REWARDS])
         for scheme in schemes:
             chosen = chosen_k(outputs.directories[JOB], scheme)
             counts = np.bincount(chosen.ravel(), minlength=table.arms + 1)[1:].tolist()
             label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
-            panels.append(
-                functools.partial(
-                    plots.histogram,
-                    title=f"{label}: mean {chosen.mean():.1f}",
-                    counts={str(k): count for k, count in enumerate(counts, 1)},
-                    x_title="K",
-                )
-            )
+            by_k = {str(k): count for k, count in enumerate(counts, 1)}
+            panels[f"{label}: mean {chosen.mean():.1f}"] = by_k
             few = _Scores(_test_ids(table), (chosen <= table.arms / 2).mean(0)[:, None])
             numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
             numbers[label]["at most half"] = few.points()[0]
-    return [Picture(name, plots.sheet(title, panels), numbers)]
+    return [Picture(name, plots.histograms(title, panels, x_title="K"), numbers)]
 
 
 def seconds(
@@ -264,12 +242,12 @@ def seconds(
         dataset: {pipeline: _per_question(outputs, job) for pipeline, job in made.items()}
         for dataset, outputs in results.items()
     }
-    panel = functools.partial(plots.bars, groups=groups, y_title="seconds a question")
     numbers = {
         dataset: {pipeline: value._asdict() for pipeline, value in group.items()}
         for dataset, group in groups.items()
     }
-    return [Picture(name, plots.sheet(title, [panel], tuple(made)), numbers)]
+    drawn = plots.bars(title, groups, legend=tuple(made), y_title="seconds a question")
+    return [Picture(name, drawn, numbers)]
 
 
 def _per_question(results: Results, job: str) -> Interval:

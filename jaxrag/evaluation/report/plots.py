@@ -1,9 +1,8 @@
 """Papers' figures by matplotlib: curves, groups of bars, histograms and clouds of points, as SVG.
 
-A panel is a function that draws on matplotlib's axes; the others of this module are bound to their
-data by `functools.partial`. The i-th series of every panel has the same colour and mark, named once
-in the legend. Text stays text, equal numbers give equal bytes, and colours are the report's light
-ones, which a style sheet in the drawing replaces on dark pages.
+Text stays text, equal numbers give equal bytes, and colours are the report's light ones, which a
+style sheet in the drawing replaces on dark pages. The i-th series of every panel has the same
+colour and mark, named once in the legend.
 
 Matplotlib, the extra ``figures``, is imported when something is drawn.
 """
@@ -14,7 +13,7 @@ import importlib.util
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +26,11 @@ from jaxrag.types import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = 8
 WIDTH, HEIGHT = 400, 300  # of a panel, in pixels
-_LETTER = 7.2  # mean width of a letter, in pixels
 MISSING = "figures are drawn by matplotlib, which is not installed: pip install 'jaxrag[figures]'"
+_LETTER = 7.2  # mean width of a letter, in pixels
 
-Panel = Callable[["Axes"], object]
+T = TypeVar("T")
 Range = tuple[float, float]
 Values = Sequence[float] | Float[np.ndarray, " p"]
 
@@ -46,24 +44,174 @@ class Curve(NamedTuple):
     high: Values = ()
 
 
+class Panel(NamedTuple):
+    """A panel of curves: its title, the title of its y axis, and the curves by label."""
+
+    title: str
+    y_title: str
+    curves: Mapping[str, Curve]
+
+
 def has_matplotlib() -> bool:
     """Whether figures can be drawn."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def check_matplotlib() -> None:
-    """Refuses to go on without matplotlib.
-
-    Raises:
-      InputError: it is not installed.
-    """
+    """Raises InputError if figures cannot be drawn."""
     if not has_matplotlib():
         raise InputError(MISSING)
 
 
-def sheet(title: str, panels: Sequence[Panel], legend: Sequence[str] = ()) -> str:
-    """A whole SVG file: the title, the panels in two columns, and one legend."""
-    width, height, drawn = elements(panels, legend, title=title, columns=2)
+def curves(
+    title: str,
+    panels: Sequence[Panel],
+    *,
+    x_title: str,
+    x: Range | None = None,
+    log_x: bool = False,
+    legend: Sequence[str] = (),
+) -> str:
+    """An SVG file with a line through the points of each curve; ``legend`` replaces the labels."""
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.curves))
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        draw_curves(axes, {labels.index(name): curve for name, curve in panel.curves.items()})
+        if log_x:
+            _label_decades(axes)
+        axes.set(title=panel.title, xlabel=x_title, ylabel=panel.y_title, xlim=x)
+
+    return _file(title, draw, panels, legend or labels)
+
+
+def draw_curves(axes: Axes, by_number: Mapping[int, Curve]) -> None:
+    """Curves by the numbers of their colours; short ones with marks, whole numbers as ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    for i, (x, y, low, high) in by_number.items():
+        look: Any = series_style(i) | ({} if len(x) <= 12 else {"marker": ""})
+        axes.plot(x, y, **look, clip_on=False)
+        if len(low):
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.1, linewidth=0)
+    if all(float(value).is_integer() for curve in by_number.values() for value in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if axes.get_ylim()[0] < 0:
+        axes.axhline(0, color=colours()[0]["faint"], linewidth=1)
+
+
+def _label_decades(axes: Axes) -> None:
+    """A logarithmic x axis with labels at powers of ten, below two decades at 1, 2 and 5."""
+    from matplotlib import ticker
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs = (1.0,) if high >= 100 * low else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+
+
+def bars(
+    title: str,
+    groups: Mapping[str, Mapping[str, Interval]],
+    *,
+    legend: Sequence[str],
+    y_title: str,
+    y: Range | None = None,
+) -> str:
+    """An SVG file of bars with intervals, by group and series; one without questions is left out.
+
+    Below a group's name stand the numbers of questions of its bars, once if they are equal.
+    """
+
+    def draw(axes: Axes, groups: Mapping[str, Mapping[str, Interval]]) -> None:
+        labels = []
+        for place, (name, group) in enumerate(groups.items()):
+            wide = 0.76 / len(group)
+            for i, bar in enumerate(group.values()):
+                at = place + wide * (i - (len(group) - 1) / 2)
+                if bar.n:
+                    axes.bar(at, bar.mean, 0.95 * wide, color=f"C{i % 8}")
+                if bar.n and bar.low != bar.high:
+                    axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
+            counts = dict.fromkeys(f"{bar.n:,}" for bar in group.values() if bar.n)
+            words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
+            labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
+        axes.set_xticks(range(len(groups)), labels)
+        axes.tick_params(axis="x", length=0)
+        axes.set(ylabel=y_title, ylim=y)
+
+    return _file(title, draw, [groups], legend)
+
+
+def histograms(
+    title: str, panels: Mapping[str, Mapping[str, int] | Float[np.ndarray, "2 b"]], *, x_title: str
+) -> str:
+    """An SVG file of counts as bars.
+
+    Args:
+      title: of the file.
+      panels: by title, counts by label, or the left edges of bins of one width and their counts.
+      x_title: of all panels.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    def draw(axes: Axes, panel: tuple[str, Any]) -> None:
+        name, counts = panel
+        fill = colours()[0]["right"]
+        if isinstance(counts, Mapping):
+            places, values = np.arange(len(counts)), list(counts.values())
+            axes.bar(places, values, 0.96, color=fill)
+            step = 1 + len(counts) // 12  # more labels would touch
+            axes.set_xticks(places[::step], list(counts)[::step])
+        else:
+            left, values = counts
+            axes.bar(left, values, 0.96 * (left[1] - left[0]), align="edge", color=fill)
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set(title=name, xlabel=x_title, ylabel=f"frequency, n = {int(np.sum(values)):,}")
+
+    return _file(title, draw, [*panels.items()])
+
+
+def clouds(
+    title: str,
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "p 2"]]],
+    *,
+    x_title: str,
+    y_title: str,
+    around_origin: bool = False,
+) -> str:
+    """An SVG file of points, a colour for each cloud; two points are joined by a line.
+
+    Args:
+      title: of the file.
+      panels: clouds by label, by title.
+      x_title, y_title: of all panels.
+      around_origin: whether both axes have the same limits on both sides of 0.
+    """
+
+    def draw(axes: Axes, panel: tuple[str, Mapping[str, Float[np.ndarray, "p 2"]]]) -> None:
+        name, by_label = panel
+        for i, points in enumerate(by_label.values()):
+            if len(points) == 2:
+                axes.plot(*points.T, color=f"C{i}")
+            else:
+                axes.plot(*points.T, ".", color=f"C{i}", alpha=0.6, markersize=4)
+        reach = max(float(np.abs(points).max(initial=0)) for points in by_label.values())
+        limits = (-reach, reach) if around_origin else None
+        axes.set(title=name, xlabel=x_title, ylabel=y_title, xlim=limits, ylim=limits)
+
+    return _file(title, draw, [*panels.items()], list(next(iter(panels.values()))))
+
+
+def _file(
+    title: str,
+    draw: Callable[[Axes, T], object],
+    panels: Sequence[T],
+    legend: Sequence[str] = (),
+) -> str:
+    """An SVG file: the title, the panels in two columns, and one legend."""
+    width, height, drawn = elements(draw, panels, legend, title=title, columns=2)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{html_text(title)}">{drawn}</svg>\n'
@@ -71,7 +219,8 @@ def sheet(title: str, panels: Sequence[Panel], legend: Sequence[str] = ()) -> st
 
 
 def elements(
-    panels: Sequence[Panel],
+    draw: Callable[[Axes, T], object],
+    panels: Sequence[T],
     legend: Sequence[str] = (),
     *,
     title: str = "",
@@ -81,6 +230,7 @@ def elements(
     """Width and height of a drawing in pixels, and its SVG elements.
 
     Args:
+      draw: draws a panel on matplotlib's axes.
       panels: each ``height`` pixels high, in rows of at most ``columns``.
       legend: names of the series, below the panels.
       title: above them.
@@ -102,7 +252,7 @@ def elements(
             if place == len(panels):
                 axes.set_axis_off()
                 break
-            panels[place](axes)
+            draw(axes, panels[place])
             axes.set_title(textwrap.fill(axes.get_title("left"), int(WIDTH / _LETTER) - 8))
         if title:
             figure.suptitle(title, x=0.01, ha="left")
@@ -128,7 +278,7 @@ def _style(light: Mapping[str, str]) -> dict[str, Any]:
     from cycler import cycler
 
     ink, soft, paper = light["ink"], light["soft"], light["paper"]
-    series = [light[f"c{i}"] for i in range(COLOURS)]
+    series = [light[f"c{i}"] for i in range(8)]
     return {
         "svg.fonttype": "none", "svg.hashsalt": "jaxrag",
         "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 15,
@@ -147,116 +297,4 @@ def _style(light: Mapping[str, str]) -> dict[str, Any]:
 
 def series_style(number: int) -> dict[str, Any]:
     """Colour and mark of a series; marks differ, too, for readers who confuse the colours."""
-    return {"color": f"C{number % COLOURS}", "marker": "os^Dvp"[number % 6], "markersize": 5}
-
-
-def curves(
-    axes: Axes,
-    *,
-    series: Sequence[Curve | None],
-    x_title: str,
-    y_title: str,
-    title: str = "",
-    x: Range | None = None,
-    log_x: bool = False,
-) -> None:
-    """A line through the points of each series; one that is None only uses up a colour."""
-    from matplotlib import ticker
-
-    for i, curve in enumerate(series):
-        if curve is None:
-            continue
-        look = series_style(i)
-        if len(curve.x) > 12:
-            look["marker"] = ""
-        axes.plot(curve.x, curve.y, **look, clip_on=False)
-        if len(curve.low):
-            axes.fill_between(
-                curve.x, curve.low, curve.high, color=look["color"], alpha=0.1, linewidth=0
-            )
-    every = [value for curve in series if curve for value in curve.x]
-    if log_x and every:
-        axes.set_xscale("log")
-        subs = (1.0,) if max(every) >= 100 * min(every) else (1.0, 2.0, 5.0)
-        axes.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
-        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_locator(ticker.NullLocator())
-    elif all(float(value).is_integer() for value in every):  # such as epochs
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
-    if axes.get_ylim()[0] < 0:
-        axes.axhline(0, color=colours()[0]["faint"], linewidth=1)
-    axes.set(title=title, xlabel=x_title, ylabel=y_title, xlim=x)
-
-
-def bars(
-    axes: Axes,
-    *,
-    groups: Mapping[str, Mapping[str, Interval]],
-    y_title: str,
-    y: Range | None = None,
-) -> None:
-    """Bars with intervals, by group and series; a bar without questions is left out.
-
-    Below a group's name stand the numbers of questions of its bars, once if they are equal.
-    """
-    labels = []
-    for place, (name, group) in enumerate(groups.items()):
-        for i, bar in enumerate(group.values()):
-            if not bar.n:
-                continue
-            wide = 0.76 / len(group)
-            at = place + wide * (i - (len(group) - 1) / 2)
-            axes.bar(at, bar.mean, 0.95 * wide, color=series_style(i)["color"])
-            if bar.low != bar.high:
-                axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
-        counts = dict.fromkeys(f"{bar.n:,}" for bar in group.values() if bar.n)
-        words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
-        labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
-    axes.set_xticks(range(len(groups)), labels)
-    axes.tick_params(axis="x", length=0)
-    axes.set(ylabel=y_title, ylim=y)
-
-
-def histogram(
-    axes: Axes,
-    *,
-    title: str,
-    counts: Sequence[int] | Mapping[str, int],
-    x_title: str,
-    edges: Sequence[float] = (),
-) -> None:
-    """Counts as bars, with ``edges`` (one more than counts) or their names below the bars."""
-    from matplotlib.ticker import MaxNLocator
-
-    labels = list(counts) if isinstance(counts, Mapping) else []
-    values = list(counts.values() if isinstance(counts, Mapping) else counts)
-    left = np.array(edges or range(len(values) + 1), np.float64)
-    widths = 0.96 * np.diff(left)
-    axes.bar(left[:-1], values, widths, align="edge", color=colours()[0]["right"])
-    if labels:
-        step = 1 + len(labels) // 12  # more labels would touch
-        axes.set_xticks(np.arange(len(labels))[::step] + 0.48, labels[::step])
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set(title=title, xlabel=x_title, ylabel=f"frequency, n = {sum(values):,}")
-
-
-def scatter(
-    axes: Axes,
-    *,
-    title: str,
-    clouds: Sequence[Sequence[tuple[float, float]] | Float[np.ndarray, "p 2"]],
-    x_title: str,
-    y_title: str,
-    limits: Range | None = None,
-    line: Sequence[tuple[float, float]] = (),
-) -> None:
-    """Points, a colour for each cloud, and a line through the points of ``line``.
-
-    ``limits`` are those of both axes.
-    """
-    for i, cloud in enumerate(clouds):
-        x, y = np.reshape(cloud, (-1, 2)).T
-        axes.plot(x, y, ".", color=f"C{i}", alpha=0.6, markersize=4)
-    if line:
-        axes.plot(*zip(*line, strict=True), color=f"C{len(clouds)}")
-    axes.set(title=title, xlabel=x_title, ylabel=y_title, xlim=limits, ylim=limits)
+    return {"color": f"C{number % 8}", "marker": "os^Dvp"[number % 6], "markersize": 5}

@@ -5,8 +5,7 @@ Drawn by matplotlib; each has a title and a sentence on how to read it, and is "
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,15 +68,17 @@ def side_by_side(table: Table, lines: Sequence[Line]) -> str:
 def _rewards(
     table: Table, values: Mapping[str, Float[np.ndarray, "s e"]], title: str, note: str
 ) -> str:
-    def draw(axes: Axes) -> None:
-        series = [over_seeds(rewards) for rewards in values.values()]
-        plots.curves(axes, series=series, x_title="epoch", y_title="reward")
+    def draw(axes: Axes, values: Mapping[str, Float[np.ndarray, "s e"]]) -> None:
+        plots.draw_curves(axes, dict(enumerate(map(over_seeds, values.values()))))
+        axes.set(xlabel="epoch", ylabel="reward")
         for name, style in _REFERENCES.items():
             reward = _row(table, name)["means"]["reward"]["mean"]
             axes.axhline(reward, label=name, color=colours()[0]["soft"], linewidth=1.2, ls=style)
         axes.legend(loc="best", fontsize=10)
 
-    return _figure(title, f"{note}rewards of {', '.join(_REFERENCES)}.", [draw], list(values))
+    return _figure(
+        title, f"{note}rewards of {', '.join(_REFERENCES)}.", draw, [values], list(values)
+    )
 
 
 def over_seeds(values: Float[np.ndarray, "s e"]) -> plots.Curve:
@@ -94,9 +95,9 @@ def seeds_std(values: Float[np.ndarray, "s e"]) -> Float[np.ndarray, " e"]:
 def policy_bars(table: Table) -> str:
     """Mean test reward of every policy under the weights, with intervals."""
     rows = [row for row in table["results"] if row["penalty"] is None]
-    means = [row["means"]["reward"] for row in rows]
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: Axes, rows: Sequence[Line]) -> None:
+        means = [row["means"]["reward"] for row in rows]
         light, _ = colours()
         ends = [(at["mean"] - at["low"], at["high"] - at["mean"]) for at in means]
         axes.barh(
@@ -113,7 +114,9 @@ def policy_bars(table: Table) -> str:
         axes.set_xlabel("reward")
 
     note = "Mean reward on the test questions after the last epoch, 95 % intervals over questions. "
-    return _figure("Policies", note + "Grey: not trained.", [draw], height=60 + 24 * len(rows))
+    return _figure(
+        "Policies", note + "Grey: not trained.", draw, [rows], height=60 + 24 * len(rows)
+    )
 
 
 def choices(table: Table) -> str:
@@ -122,7 +125,7 @@ def choices(table: Table) -> str:
     rows = [row for row in table["results"] if row["policy"] == learner]
     top = 115 * max(max(row["share_of_k"]) for row in rows)
 
-    def draw(axes: Axes, *, number: int) -> None:
+    def draw(axes: Axes, number: int) -> None:
         row = rows[number]
         shares = 100 * np.array(row["share_of_k"])
         bars = axes.bar(np.arange(1, len(shares) + 1), shares, color=f"C{number + 1}")
@@ -134,9 +137,8 @@ def choices(table: Table) -> str:
         if number == len(rows) - 1:
             axes.set_xlabel("K")
 
-    panels = [functools.partial(draw, number=number) for number in range(len(rows))]
     note = f"Percent of the test questions for which {learner} chose each K, over all seeds."
-    return _figure("Chosen K", note, panels, height=110)
+    return _figure("Chosen K", note, draw, range(len(rows)), height=110)
 
 
 def penalties(table: Table) -> str:
@@ -146,7 +148,7 @@ def penalties(table: Table) -> str:
     if len(rows) < 2:
         return ""
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: Axes, rows: Sequence[Line]) -> None:
         for i, row in enumerate(rows):
             k, right = row["means"]["k"], row["means"]["correct"]
             look = plots.series_style(i)
@@ -157,17 +159,18 @@ def penalties(table: Table) -> str:
 
     legend = [f"lambda {row['penalty']:g}" for row in rows]
     note = "The learner's test questions; 95 % intervals of both."
-    return _figure("Lambda", note, [draw], legend)
+    return _figure("Lambda", note, draw, [rows], legend)
 
 
 def _figure(
     title: str,
     note: str,
-    panels: Sequence[plots.Panel],
+    draw: Callable[[Axes, Any], None],
+    panels: Sequence[Any],
     legend: Sequence[str] = (),
     height: int = plots.HEIGHT,
 ) -> str:
-    width, full, drawn = plots.elements(panels, legend, height=height)
+    width, full, drawn = plots.elements(draw, panels, legend, height=height)
     return figure(title, svg.drawing([drawn], alt=title, width=width, height=full), note)
 
 
