@@ -7,7 +7,8 @@ Executes every run of a table and all that these need (trainings, labels, reward
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
 an interruption. The table is written to ``WORKDIR/SCALE/ID.html``, ``.md``, ``.json``, ``.csv`` and
 ``.tex``: our value with its interval, and beside the paper's models the printed value, and whether
-they agree. A figure is written as SVG files, with its numbers as ``.json``.
+they agree. A figure is written as SVG files, with its numbers as ``.json``; it is drawn by
+matplotlib, the extra ``figures``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
@@ -69,6 +70,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
+from jaxrag.evaluation.report.plots import check_matplotlib
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
@@ -134,6 +136,8 @@ def main(argv: Sequence[str]) -> int:
     checked = names or ([*ALL.tables, *ALL.figures] if values.check else [])
     if checked and values.prompts:
         check_replacements(read_replacements(values.prompts), _sets_in_use(checked, values))
+    if not values.check and any(map(_is_drawn, names)):
+        check_matplotlib()
     if values.list:
         directories = [Path(values.workdir), _RECORDS]
         console.print(listing(ALL, directories, missing_keys).terminal())
@@ -159,6 +163,10 @@ def main(argv: Sequence[str]) -> int:
         )
         print(f"wrote {values.claims}")
     return 1 if errors else 0
+
+
+def _is_drawn(name: str) -> bool:
+    return name in ALL.figures or ALL.tables[name].draw is not None
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:

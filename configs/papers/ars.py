@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -243,7 +244,7 @@ TABLES = {
         _questions,
         {"rewriter_ranker_topk": Line(_RANKED_REWARDS.job, others=_STRATEGIES)},
         measures={"best_fixed_k": figures.best_fixed_k},
-        draw=lambda results: figures.strategies("ars/figure4", results),
+        draw=functools.partial(figures.strategies, "ars/figure4"),
     ),
 }
 
@@ -259,24 +260,25 @@ FIGURES = {
         _DATASETS,
         _questions,
         _BANDIT,
-        figures.rewards_by_epoch("ars/figure5", "Weighted reward by epoch"),
+        functools.partial(figures.rewards_by_epoch, "ars/figure5", "Weighted reward by epoch"),
     ),
     "ars/figure6": Figure(
         "K that the bandit chose for the test questions after the last epoch",
         _DATASETS,
         _questions,
         _BANDIT,
-        figures.kept_histograms("ars/figure6", "Rewrites kept"),
+        functools.partial(figures.kept_histograms, "ars/figure6", "Rewrites kept"),
     ),
     "ars/figure7": Figure(
         "K that bandits chose under penalties lambda",
         ("boolq",),
         _questions,
         _BANDIT,
-        figures.kept_histograms(
+        functools.partial(
+            figures.kept_histograms,
             "ars/figure7",
             "Rewrites kept by lambda",
-            tuple(RewardScheme(penalty=penalty).name for penalty in LAMBDAS),
+            schemes=tuple(RewardScheme(penalty=penalty).name for penalty in LAMBDAS),
         ),
     ),
     "ars/figure8": Figure(
@@ -284,7 +286,7 @@ FIGURES = {
         _DATASETS,
         _questions,
         {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
-        figures.seconds("ars/figure8", "Seconds a question", _PIPELINES),
+        functools.partial(figures.seconds, "ars/figure8", "Seconds a question", _PIPELINES),
         {label: (job,) for label, job in _PIPELINES.items()},
     ),
 }

@@ -7,6 +7,7 @@ each for a model size.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,7 +141,9 @@ FIGURES = {
         ("hotpotqa", "nq"),
         questions,
         _DIRECT,
-        threshold_curves("dtr/figure3", "Uncertainty, accuracy and query ratio", SIZES),
+        functools.partial(
+            threshold_curves, "dtr/figure3", "Uncertainty, accuracy and query ratio", SIZES
+        ),
         _BY_SIZE,
     ),
     "dtr/figure5": Figure(
@@ -148,7 +151,8 @@ FIGURES = {
         ("hotpotqa", "nq"),
         questions,
         {**_DIRECT, **_ALWAYS, **_BY_MECHANISM},
-        gain_curves(
+        functools.partial(
+            gain_curves,
             "dtr/figure5",
             "Uncertainty scaling",
             {"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS},
@@ -161,7 +165,9 @@ FIGURES = {
         SETS,
         questions,
         _DIRECT,
-        ratio_curves("dtr/figure16", "Accuracy without retrieval, least uncertain first", SIZES),
+        functools.partial(
+            ratio_curves, "dtr/figure16", "Accuracy without retrieval, least uncertain first", SIZES
+        ),
         _BY_SIZE,
     ),
     "dtr/figure17": Figure(
@@ -169,7 +175,9 @@ FIGURES = {
         SETS,
         questions,
         {**_DIRECT, **_ALWAYS},
-        gain_curves("dtr/figure17", "Uncertainty scaling by model size", {"": _SIZE_GAINS}),
+        functools.partial(
+            gain_curves, "dtr/figure17", "Uncertainty scaling by model size", {"": _SIZE_GAINS}
+        ),
         _SIZE_GAINS,
     ),
     "dtr/figure18": Figure(
@@ -177,7 +185,9 @@ FIGURES = {
         SETS,
         questions,
         {"7B": _DIRECT["7B"], **_BY_MECHANISM},
-        gain_curves("dtr/figure18", "Uncertainty scaling by retrieval", {"": _MECHANISM_GAINS}),
+        functools.partial(
+            gain_curves, "dtr/figure18", "Uncertainty scaling by retrieval", {"": _MECHANISM_GAINS}
+        ),
         _MECHANISM_GAINS,
     ),
 }

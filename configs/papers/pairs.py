@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -97,7 +98,7 @@ TABLES = {
             "regression_intercept": gold_figures.alpha_intercept,
             "n_samples": gold_figures.alpha_count,
         },
-        draw=lambda results: gold_figures.alpha_scatter("pairs/figure10", results),
+        draw=functools.partial(gold_figures.alpha_scatter, "pairs/figure10"),
     ),
 }
 
@@ -112,7 +113,7 @@ def _groups(number: int, metric: Metric, printed: str) -> Figure:
             JOB: lambda setting: _run("pairs", None, setting),
             ALWAYS: lambda setting: _run("dpr_ais", None, setting),
         },
-        group_bars(f"pairs/figure{number}", title, metric, printed),
+        functools.partial(group_bars, f"pairs/figure{number}", title, metric, printed),
     )
 
 
@@ -124,14 +125,20 @@ def gold_figures_of(
     drawn = {
         similarities: (
             "cosine of questions and gold documents",
-            gold_figures.similarities(similarities),
+            functools.partial(gold_figures.similarities, similarities),
         ),
         ranks: (
             "rank of gold documents in the search by the question",
-            gold_figures.ranks(ranks),
+            functools.partial(gold_figures.ranks, ranks),
         ),
-        xy: ("documents around the question, xy", gold_figures.positions(xy, polar=False)),
-        polar: ("documents around the question, polar", gold_figures.positions(polar, polar=True)),
+        xy: (
+            "documents around the question, xy",
+            functools.partial(gold_figures.positions, xy, polar=False),
+        ),
+        polar: (
+            "documents around the question, polar",
+            functools.partial(gold_figures.positions, polar, polar=True),
+        ),
     }
     return {
         name: Figure(title, ("hotpotqa",), questions, {JOB: geometry}, draw)

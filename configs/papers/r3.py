@@ -10,6 +10,7 @@ factbook stands for the other sets.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,9 +32,8 @@ from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
 from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.reproduction.printed.tables import PrintedRow
-from jaxrag.reproduction.progress_figures import accuracy_curves
+from jaxrag.reproduction.retriever_figures import accuracy_curves, metric_bars
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
-from jaxrag.reproduction.search_figures import metric_bars
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
@@ -454,7 +454,8 @@ _SEARCHES: Mapping[str, Callable[[Setting], TrainR3]] = {
 
 
 def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
-    draw, series = accuracy_curves(name, title, [*jobs]), {label: (label,) for label in jobs}
+    draw = functools.partial(accuracy_curves, name, title, [*jobs])
+    series = {label: (label,) for label in jobs}
     return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series)
 
 
@@ -474,8 +475,14 @@ FIGURES = {
         ("nq", "triviaqa"),
         _data,
         {"searches": _both_searches},
-        metric_bars(
-            "r3/appendix_h", _LATE, "searches", ("late", "full"), "answer@1", "answer@1, %"
+        functools.partial(
+            metric_bars,
+            "r3/appendix_h",
+            _LATE,
+            "searches",
+            ("late", "full"),
+            "answer@1",
+            "answer@1, %",
         ),
     ),
     "r3/figure4": _progress("r3/figure4", "Offline and online learning", _PHASES),

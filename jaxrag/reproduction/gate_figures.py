@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,8 +16,6 @@ from jaxtyping import Float
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, ratio_curve
 from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.report.plots import Curve
-from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
 from jaxrag.reproduction.printed.measured import Measured
@@ -62,23 +61,19 @@ def in_group(group: Group, metric: Metric, job: str = JOB) -> Measure:
 
 
 def group_bars(
-    name: str, title: str, metric: Metric, y_title: str
-) -> Callable[[Mapping[str, Results]], list[Picture]]:
+    name: str, title: str, metric: Metric, y_title: str, results: Mapping[str, Results]
+) -> list[Picture]:
     """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        bars = {
-            dataset: [in_group(group, metric)(outputs).interval for group in GROUPS]
-            for dataset, outputs in results.items()
-        }
-        panel = plots.bars("", bars, y_title=y_title)
-        numbers = {
-            dataset: dict(zip(GROUPS, map(_plain, group), strict=True))
-            for dataset, group in bars.items()
-        }
-        return [Picture(name, plots.sheet(title, [panel], tuple(GROUPS.values())), numbers)]
-
-    return draw
+    groups = {
+        dataset: {group: in_group(group, metric)(outputs).interval for group in GROUPS}
+        for dataset, outputs in results.items()
+    }
+    numbers = {
+        dataset: {group: mean._asdict() if mean.n else None for group, mean in means.items()}
+        for dataset, means in groups.items()
+    }
+    drawn = plots.bars(title, groups, legend=tuple(GROUPS.values()), y_title=y_title)
+    return [Picture(name, drawn, numbers)]
 
 
 class GainOf(NamedTuple):
@@ -88,124 +83,144 @@ class GainOf(NamedTuple):
     retrieved: str
 
 
+Series = Mapping[str, Sequence[str]]
+"""Jobs of each curve, the one without retrieval first, by the curve's label."""
+
+Points = Sequence[Mapping[str, float | None]]
+"""Points of a curve: the fields of `ThresholdCurve`; None where one is not finite."""
+
+
 def threshold_curves(
-    name: str, title: str, series: Sequence[str]
-) -> Callable[[Mapping[str, Results]], list[Picture]]:
+    name: str, title: str, jobs: Sequence[str], results: Mapping[str, Results]
+) -> list[Picture]:
     """Draws, over the threshold, EM of the accepted direct answers and the query ratio.
 
-    ``series`` are jobs without retrieval; of equal ones the first is drawn.
+    ``jobs`` are without retrieval; of equal ones the first is drawn.
     """
+    series = _made(results, {job: (job,) for job in jobs})
+    numbers = {
+        dataset: {
+            job: _points(_accepted(*_direct(outputs, job))) for job in distinct(outputs, series)
+        }
+        for dataset, outputs in results.items()
+    }
+    panels = [
+        plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
+        for dataset, by_job in numbers.items()
+        for y, y_title in (("mean", "EM without retrieval, %"), ("query_ratio", "query ratio, %"))
+    ]
+    return [Picture(name, _threshold_svg(title, panels, _legend(results, series)), numbers)]
 
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        jobs = _made(results, series)
-        for dataset, outputs in results.items():
-            curves = {job: _accepted(*_direct(outputs, job)) for job in distinct(outputs, jobs)}
-            numbers[dataset] = {job: _numbers(curve) for job, curve in curves.items()}
-            panels.append(_over_thresholds(dataset, jobs, curves, "EM without retrieval, %"))
-            ratio = {job: _Drawn(c.threshold, c.query_ratio) for job, c in curves.items()}
-            panels.append(_over_thresholds(dataset, jobs, ratio, "query ratio, %"))
-        legend = _legend(results, jobs)
-        return [Picture(name, plots.sheet(title, panels, legend, columns=2), numbers)]
 
-    return draw
+_RATIO_COLUMNS = ("query_ratio", "mean", "low", "high")
 
 
 def ratio_curves(
-    name: str, title: str, series: Sequence[str]
-) -> Callable[[Mapping[str, Results]], list[Picture]]:
+    name: str, title: str, jobs: Sequence[str], results: Mapping[str, Results]
+) -> list[Picture]:
     """Draws EM and F1 of direct answers over the share of least uncertain questions."""
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        jobs = _made(results, series)
-        for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %")):
-            for dataset, outputs in results.items():
-                curves = {
-                    job: ratio_curve(_direct(outputs, job)[0], outputs.scores(job)[metric])
-                    for job in distinct(outputs, jobs)
-                }
-                drawn = [
-                    _curve(curves[job].query_ratio, curves.get(job)) if job in curves else None
-                    for job in jobs
-                ]
-                panels.append(
-                    plots.curves(
-                        dataset, drawn, x_title="query ratio, %", y_title=y_title, x=(0, 100)
-                    )
-                )
-                numbers.setdefault(dataset, {})[metric] = {
-                    job: _numbers(curve) for job, curve in curves.items()
-                }
-        columns = len(results)
-        legend = _legend(results, jobs)
-        return [Picture(name, plots.sheet(title, panels, legend, columns=columns), numbers)]
-
-    return draw
+    series = _made(results, {job: (job,) for job in jobs})
+    numbers = {
+        dataset: {
+            metric: {
+                job: _points(ratio_curve(_direct(outputs, job)[0], outputs.scores(job)[metric]))
+                for job in distinct(outputs, series)
+            }
+            for metric in ("exact_match", "f1")
+        }
+        for dataset, outputs in results.items()
+    }
+    panels = [
+        plots.Panel(
+            dataset,
+            y_title,
+            {
+                job: plots.Curve(*(_percent(line, column) for column in _RATIO_COLUMNS))
+                for job, line in by_metric[metric].items()
+            },
+        )
+        for dataset, by_metric in numbers.items()
+        for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %"))
+    ]
+    legend = _legend(results, series)
+    drawn = plots.curves(title, panels, x_title="query ratio, %", x=(0, 100), legend=legend)
+    return [Picture(name, drawn, numbers)]
 
 
 def gain_curves(
-    name: str, title: str, blocks: Mapping[str, Mapping[str, GainOf]]
-) -> Callable[[Mapping[str, Results]], list[Picture]]:
+    name: str,
+    title: str,
+    blocks: Mapping[str, Mapping[str, GainOf]],
+    results: Mapping[str, Results],
+) -> list[Picture]:
     """Draws the EM gain of retrieving among the questions with u up to the threshold.
 
     Args:
       name, title: of the picture.
-      blocks: series by name, for each picture, which has the block's name.
+      blocks: series by label, for each picture, whose name ends in the block's.
+      results: of the data sets.
     """
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        pictures, first = [], next(iter(results.values()))
-        for block, every in blocks.items():
-            panels, numbers = [], {}
-            series = {label: jobs for label, jobs in every.items() if first.has(*jobs)}
-            if not series:
-                continue
-            for dataset, outputs in results.items():
-                curves = {
-                    label: _accepted(*_gain(outputs, series[label]))
-                    for label in _distinct_gains(outputs, series)
-                }
-                panels.append(_over_thresholds(dataset, list(series), curves, "EM gain, points"))
-                numbers[dataset] = {label: _numbers(curve) for label, curve in curves.items()}
-            label, gain = next(iter(series.items()))
-            one_model = len(_distinct_gains(first, series)) == 1 and label == gain.direct
-            legend = _legend(results, [gain.direct]) if one_model else list(series)
-            drawn = plots.sheet(f"{title} {block}".strip(), panels, legend)
-            suffix = f"-{block.replace(' ', '-')}" if block else ""
-            pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
-        return pictures
-
-    return draw
+    pictures = []
+    for block, gains in blocks.items():
+        series = _made(results, gains)
+        if not series:
+            continue
+        numbers = {
+            dataset: {
+                label: _points(_accepted(*_gain(outputs, gains[label])))
+                for label in distinct(outputs, series)
+            }
+            for dataset, outputs in results.items()
+        }
+        panels = [
+            plots.Panel(
+                dataset, "EM gain, points", {n: _over_u(line) for n, line in points.items()}
+            )
+            for dataset, points in numbers.items()
+        ]
+        drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, series))
+        suffix = f"-{block.replace(' ', '-')}" if block else ""
+        pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
+    return pictures
 
 
-def _made(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
+def _percent(points: Points, column: str) -> Float[np.ndarray, " p"]:
+    return 100 * np.array([point[column] for point in points], np.float64)
+
+
+def _over_u(points: Points, y: str = "mean") -> plots.Curve:
+    """A column in percent over the threshold; means have their intervals."""
+    band = ("low", "high") if y == "mean" else ()
+    u = np.array([point["threshold"] for point in points], np.float64)
+    return plots.Curve(u, *(_percent(points, column) for column in (y, *band)))
+
+
+def _threshold_svg(title: str, panels: Sequence[plots.Panel], legend: Sequence[str]) -> str:
+    x_title = "uncertainty threshold u, nats"
+    return plots.curves(title, panels, x_title=x_title, log_x=True, legend=legend)
+
+
+def _made(results: Mapping[str, Results], series: Series) -> Series:
     """The series whose jobs were made."""
     first = next(iter(results.values()))
-    return [job for job in series if first.has(job)]
+    return {label: jobs for label, jobs in series.items() if first.has(*jobs)}
 
 
-def _legend(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
-    """Names of the series; of one model in place of all sizes, its own name."""
+def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
+    """The model's name if one model stands for all sizes; else empty: the labels serve."""
     first = next(iter(results.values()))
-    if len(distinct(first, series)) > 1:
-        return list(series)
-    return [name_of(first.run(series[0]).config, "language_model")]
+    label, jobs = next(iter(series.items()))
+    if len(distinct(first, series)) > 1 or label != jobs[0]:
+        return []
+    return [name_of(first.run(label).config, "language_model")]
 
 
-def distinct(results: Results, jobs: Sequence[str]) -> list[str]:
-    """Jobs whose directory no earlier job has; at small scales several models are the same."""
-    first = {results.directories[job]: job for job in reversed(jobs)}
-    return [job for job in jobs if first[results.directories[job]] == job]
-
-
-def _distinct_gains(results: Results, series: Mapping[str, GainOf]) -> list[str]:
-    seen: dict[Any, str] = {}
-    for label, gain in series.items():
-        seen.setdefault(
-            (results.directories[gain.direct], results.directories[gain.retrieved]), label
-        )
-    return list(seen.values())
+def distinct(results: Results, series: Series) -> list[str]:
+    """Labels whose directories no earlier one has; at small scales several models are the same."""
+    first: dict[tuple[Path, ...], str] = {}
+    for label, jobs in series.items():
+        first.setdefault(tuple(results.directories[job] for job in jobs), label)
+    return list(first.values())
 
 
 def _direct(results: Results, job: str) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
@@ -216,9 +231,9 @@ def _direct(results: Results, job: str) -> tuple[Float[np.ndarray, " q"], Float[
 def _gain(results: Results, of: GainOf) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
     """Uncertainty of the direct answers, and EM with retrieval minus EM without."""
     u, right = _direct(results, of.direct)
-    theirs = _by_question(results, "exact_match", of.retrieved)
+    retrieved = _by_question(results, "exact_match", of.retrieved)
     names = results.questions(of.direct)
-    return u, np.array([theirs.get(name, math.nan) for name in names]) - right
+    return u, np.array([retrieved.get(name, math.nan) for name in names]) - right
 
 
 def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> ThresholdCurve:
@@ -229,45 +244,13 @@ def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> Th
     return ThresholdCurve(*(column[finite] for column in curve))
 
 
-class _Drawn(NamedTuple):
-    """What is drawn of a curve over thresholds."""
-
-    threshold: Float[np.ndarray, " p"]
-    mean: Float[np.ndarray, " p"]
-
-
-def _over_thresholds(
-    title: str, legend: Sequence[str], curves: Mapping[str, Any], y_title: str
-) -> plots.Panel:
-    drawn = [
-        _curve(curves[job].threshold, curves[job], 1) if job in curves else None for job in legend
-    ]
-    return plots.curves(
-        title, drawn, x_title="uncertainty threshold u, nats", y_title=y_title, log_x=True
-    )
-
-
-def _curve(x: Float[np.ndarray, " p"], curve: Any, factor: float = 100) -> Curve:
-    """A curve in percent; ``factor`` is that of x."""
-    low, high = (100 * getattr(curve, end, np.zeros(0)) for end in ("low", "high"))
-    return Curve(*(v.tolist() for v in (factor * x, 100 * curve.mean, low, high)))
-
-
-def _numbers(curve: ThresholdCurve) -> list[dict[str, float | None]]:
-    columns = {name: column.tolist() for name, column in curve._asdict().items()}
+def _points(curve: ThresholdCurve) -> Points:
     return [
-        {
-            name: value if math.isfinite(value) else None
-            for name, value in zip(columns, row, strict=True)
-        }
-        for row in zip(*columns.values(), strict=True)
+        {n: v if math.isfinite(v) else None for n, v in zip(curve._fields, row, strict=True)}
+        for row in zip(*(column.tolist() for column in curve), strict=True)
     ]
 
 
 def _by_question(results: Results, metric: str, job: str) -> dict[str, float]:
     values = results.scores(job)[metric].tolist()
     return dict(zip(results.questions(job), values, strict=True))
-
-
-def _plain(mean: Interval) -> dict[str, float] | None:
-    return mean._asdict() if mean.n else None

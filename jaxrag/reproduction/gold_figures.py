@@ -5,11 +5,12 @@ docs/methods.md, "PAIRS: analyses".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxrag.core import jsonl
 from jaxrag.evaluation.report import plots
@@ -21,8 +22,6 @@ from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
 LEGEND = ("documents by the question", "documents by the pseudo-context", "gold documents")
-
-Draw = Callable[[Mapping[str, Results]], list[Picture]]
 
 
 def read_geometry(results: Results, job: str = JOB) -> list[dict[str, Any]]:
@@ -70,107 +69,89 @@ def alpha_scatter(name: str, results: Mapping[tuple[int, str], Results]) -> list
     fitted = next(iter(results.values()))
     theta0, alpha = weights(read_geometry(fitted))
     slope, intercept = _fit(fitted)
-    ends = [float(theta0.min()), float(theta0.max())]
-    line = [(x, slope.mean * x + intercept.mean) for x in ends]
-    points = list(zip(theta0.tolist(), alpha.tolist(), strict=True))
-    panel = plots.scatter("", [points], x_title="theta0, radians", y_title="alpha", line=line)
-    title = f"alpha = {slope.mean:.3f} theta0 + {intercept.mean:.3f}"
-    numbers = {"slope": slope._asdict(), "intercept": intercept._asdict(), "points": points}
-    return [Picture(name, plots.sheet(title, [panel], ("questions", "fit")), numbers)]
+    points = np.stack([theta0, alpha], axis=1)
+    ends = np.array([theta0.min(), theta0.max()])
+    line = np.stack([ends, slope.mean * ends + intercept.mean], axis=1)
+    drawn = plots.clouds(
+        f"alpha = {slope.mean:.3f} theta0 + {intercept.mean:.3f}",
+        {f"n = {len(points):,}": {"questions": points, "fit": line}},
+        x_title="theta0, radians",
+        y_title="alpha",
+    )
+    numbers = {"slope": slope._asdict(), "intercept": intercept._asdict()}
+    return [Picture(name, drawn, numbers | {"points": points.tolist()})]
 
 
-def similarities(name: str) -> Draw:
+def similarities(name: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws the histogram of cosines between questions and their gold passages, bins of 0.02."""
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        for dataset, outputs in results.items():
-            gold = _gold(outputs)
-            cosines = np.cos([passage["theta1"] for passage in gold])
-            low, high = np.floor(50 * cosines.min()), np.floor(50 * cosines.max()) + 1
-            edges = (np.arange(low, high + 1) / 50).tolist()
-            counts = np.histogram(cosines, edges)[0].tolist()
-            panels.append(
-                plots.histogram(dataset, counts, x_title="cosine, gold document", edges=edges)
-            )
-            numbers[dataset] = {
-                "edges": edges,
-                "counts": counts,
-                "below 0.8": float((cosines < 0.8).mean()),
-            }
-        return [Picture(name, plots.sheet("Questions and gold documents", panels), numbers)]
-
-    return draw
+    numbers = {}
+    for dataset, outputs in results.items():
+        cosines = np.cos([passage["theta1"] for passage in _gold(outputs)])
+        low, high = np.floor(50 * cosines.min()), np.floor(50 * cosines.max()) + 1
+        edges = (np.arange(low, high + 1) / 50).tolist()
+        numbers[dataset] = {
+            "edges": edges,
+            "counts": np.histogram(cosines, edges)[0].tolist(),
+            "below 0.8": float((cosines < 0.8).mean()),
+        }
+    panels = {
+        dataset: np.array([histogram["edges"][:-1], histogram["counts"]])
+        for dataset, histogram in numbers.items()
+    }
+    x_title = "cosine, gold document"
+    drawn = plots.histograms("Questions and gold documents", panels, x_title=x_title)
+    return [Picture(name, drawn, numbers)]
 
 
-def ranks(name: str, depth: int = 20) -> Draw:
+def ranks(name: str, results: Mapping[str, Results], depth: int = 20) -> list[Picture]:
     """Draws the histogram of ranks of gold passages in the search by the question."""
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        labels, panels, numbers = [*map(str, range(depth)), f"{depth}+"], [], {}
-        for dataset, outputs in results.items():
-            gold_ranks = [passage["rank"] for passage in _gold(outputs)]
-            counts = [gold_ranks.count(rank) for rank in [*range(depth), None]]
-            panels.append(plots.histogram(dataset, counts, x_title="rank", labels=labels))
-            numbers[dataset] = dict(zip(labels, counts, strict=True))
-        return [Picture(name, plots.sheet("Rank of gold documents", panels), numbers)]
-
-    return draw
+    labels = {**{rank: str(rank) for rank in range(depth)}, None: f"{depth}+"}
+    numbers = {}
+    for dataset, outputs in results.items():
+        gold_ranks = [passage["rank"] for passage in _gold(outputs)]
+        numbers[dataset] = {label: gold_ranks.count(rank) for rank, label in labels.items()}
+    drawn = plots.histograms("Rank of gold documents", numbers, x_title="rank")
+    return [Picture(name, drawn, numbers)]
 
 
-def positions(name: str, *, polar: bool) -> Draw:
+def positions(name: str, results: Mapping[str, Results], *, polar: bool) -> list[Picture]:
     """Draws passages around the question, on two principal components.
 
     With ``polar``, at their true distance from the question in the direction of the projection.
     """
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        for dataset, outputs in results.items():
-            lines = jsonl.read(outputs.directories[JOB] / POINTS)
-            clouds = [_places(lines, cloud, polar) for cloud in CLOUDS]
-            reach = max(abs(v) for cloud in clouds for point in cloud for v in point)
-            panels.append(
-                plots.scatter(
-                    dataset,
-                    clouds,
-                    x_title="distance x cos" if polar else "first component",
-                    y_title="distance x sin" if polar else "second component",
-                    x=(-reach, reach),
-                    y=(-reach, reach),
-                )
-            )
-            numbers[dataset] = {
-                cloud: {
-                    "n": sum(line["cloud"] == cloud for line in lines),
-                    "median distance": _median([x["r"] for x in lines if x["cloud"] == cloud]),
-                }
-                for cloud in CLOUDS
-            }
-        title = f"Documents around the question (origin), {'polar' if polar else 'xy'}"
-        return [Picture(name, plots.sheet(title, panels, LEGEND), numbers)]
-
-    return draw
+    panels, numbers = {}, {}
+    for dataset, outputs in results.items():
+        lines = jsonl.read(outputs.directories[JOB] / POINTS)
+        by_cloud = {c: [line for line in lines if line["cloud"] == c] for c in CLOUDS}
+        places = (_places(chosen, polar) for chosen in by_cloud.values())
+        panels[dataset] = dict(zip(LEGEND, places, strict=True))
+        numbers[dataset] = {
+            cloud: {"n": len(chosen), "median distance": _median([x["r"] for x in chosen])}
+            for cloud, chosen in by_cloud.items()
+        }
+    drawn = plots.clouds(
+        f"Documents around the question (origin), {'polar' if polar else 'xy'}",
+        panels,
+        x_title="distance x cos" if polar else "first component",
+        y_title="distance x sin" if polar else "second component",
+        around_origin=True,
+    )
+    return [Picture(name, drawn, numbers)]
 
 
-def _places(
-    lines: Sequence[Mapping[str, Any]], cloud: str, polar: bool
-) -> list[tuple[float, float]]:
-    places = []
-    for line in lines:
-        if line["cloud"] != cloud:
-            continue
-        x, y = line["x"], line["y"]
-        if polar:
-            angle = np.arctan2(y, x)
-            x, y = float(line["r"] * np.cos(angle)), float(line["r"] * np.sin(angle))
-        places.append((x, y))
-    return places
-
-
-def _gold(results: Results) -> list[dict[str, Any]]:
-    return [passage for line in read_geometry(results) for passage in line["gold"]]
+def _places(lines: Sequence[Mapping[str, Any]], polar: bool) -> Float[np.ndarray, "p 2"]:
+    """Positions of passages; polar: scaled to the distance r from the origin."""
+    places = np.array([(line["x"], line["y"]) for line in lines]).reshape(-1, 2)
+    if not polar:
+        return places
+    angle = np.arctan2(places[:, 1], places[:, 0])
+    distance = np.array([line["r"] for line in lines])
+    return np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
 
 
 def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
+
+
+def _gold(results: Results) -> list[dict[str, Any]]:
+    return [passage for line in read_geometry(results) for passage in line["gold"]]

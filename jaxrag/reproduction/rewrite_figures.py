@@ -5,7 +5,7 @@ docs/methods.md, "ARS-RAG: strategies and ablations".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 
 from jaxrag.core import jsonl
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.report.plots import Curve
 from jaxrag.evaluation.significance import (
     LEVEL,
     Interval,
@@ -23,6 +22,7 @@ from jaxrag.evaluation.significance import (
     resampled_means,
     seed_interval,
 )
+from jaxrag.methods.ars.bandit.figures import over_seeds, seeds_std
 from jaxrag.methods.ars.bandit.report import CURVES
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
 from jaxrag.methods.ars.bandit.settings import RewardScheme
@@ -34,8 +34,6 @@ from jaxrag.reproduction.tables import Picture
 REWARDS = "rewards"
 """Name of the job that made the reward table of a bandit."""
 WEIGHTED = RewardScheme().name
-
-Draw = Callable[[Mapping[str, Results]], list[Picture]]
 
 
 def _score(table: RewardTable) -> Float[np.ndarray, "q a"]:
@@ -116,17 +114,20 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
     panels, numbers = [], {}
     for (_, data), outputs in results.items():
         by_order, y_title = _by_k(outputs)
-        arms = range(1, 1 + max(scores.scores.shape[1] for scores in by_order.values()))
-        means = {name: 100 * scores.scores.mean(axis=0) for name, scores in by_order.items()}
-        series = [Curve(arms, np.broadcast_to(line, len(arms)).tolist()) for line in means.values()]
-        title = data.removeprefix("paper-")
-        panels.append(plots.curves(title, series, x_title="rewrites kept, K", y_title=y_title))
-        points = {name: scores.points() for name, scores in by_order.items()}
-        numbers[title] = {"score": y_title} | {
-            name: line if name in _WITH_K else line[0] for name, line in points.items()
+        points = {order: scores.points() for order, scores in by_order.items()}
+        arms = max(map(len, points.values()))
+        means = {order: [100 * point["mean"] for point in line] for order, line in points.items()}
+        curves = {  # one point is a horizontal line
+            order: plots.Curve(range(1, arms + 1), line if len(line) > 1 else line * arms)
+            for order, line in means.items()
         }
-    legend = tuple(next(iter(numbers.values())))[1:]
-    return [Picture(name, plots.sheet("Strategies of choosing rewrites", panels, legend), numbers)]
+        title = data.removeprefix("paper-")
+        panels.append(plots.Panel(f"{title}, n = {points['Top-K'][0]['n']:,}", y_title, curves))
+        numbers[title] = {"score": y_title} | {
+            order: line if order in _WITH_K else line[0] for order, line in points.items()
+        }
+    drawn = plots.curves("Strategies of choosing rewrites", panels, x_title="rewrites kept, K")
+    return [Picture(name, drawn, numbers)]
 
 
 _WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
@@ -175,38 +176,30 @@ def _mean_of(runs: Sequence[_Scores]) -> _Scores:
     return _Scores(ids, np.mean([[scores[name] for name in ids] for scores in by_run], axis=0))
 
 
-def rewards_by_epoch(name: str, title: str) -> Draw:
+_PARTS = {"training": "train", "test": "test"}
+
+
+def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit.
 
     The record also has the first and the last epoch of each part with the values of seeds, as
     "train, first and last" and "test, first and last".
     """
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        for dataset, outputs in results.items():
-            lines = _curves(outputs.directories[JOB], WEIGHTED)
-            curves = {part: np.array([line[part] for line in lines]) for part in ("train", "test")}
-            panels.append(
-                plots.curves(
-                    dataset,
-                    [_banded(values) for values in curves.values()],
-                    x_title="epoch",
-                    y_title="weighted reward",
-                )
-            )
-            numbers[dataset] = {
-                part: {"mean": values.mean(0).tolist(), "std": _std(values).tolist()}
-                for part, values in curves.items()
-            }
-            numbers[dataset] |= {
-                f"{part}, first and last": [_of_seeds(values[:, at]) for at in (0, -1)]
-                for part, values in curves.items()
-            }
-        picture = plots.sheet(title, panels, ("training", "test"), columns=2)
-        return [Picture(name, picture, numbers)]
-
-    return draw
+    panels, numbers = [], {}
+    for dataset, outputs in results.items():
+        lines = _curves(outputs.directories[JOB], WEIGHTED)
+        rewards = {part: np.array([line[part] for line in lines]) for part in _PARTS.values()}
+        curves = {name: over_seeds(rewards[part]) for name, part in _PARTS.items()}
+        panels.append(plots.Panel(f"{dataset}, {len(lines)} seeds", "weighted reward", curves))
+        numbers[dataset] = {
+            part: {"mean": values.mean(0).tolist(), "std": seeds_std(values).tolist()}
+            for part, values in rewards.items()
+        }
+        numbers[dataset] |= {
+            f"{part}, first and last": [_of_seeds(values[:, at]) for at in (0, -1)]
+            for part, values in rewards.items()
+        }
+    return [Picture(name, plots.curves(title, panels, x_title="epoch"), numbers)]
 
 
 def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
@@ -215,70 +208,46 @@ def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
     return {**seed_interval(values)._asdict(), "values": by_seed}
 
 
-def _banded(values: Float[np.ndarray, "s e"]) -> Curve:
-    mean, std = values.mean(0), _std(values)
-    epochs = range(1, len(mean) + 1)
-    return Curve(epochs, mean.tolist(), (mean - std).tolist(), (mean + std).tolist())
-
-
-def _std(values: Float[np.ndarray, "s e"]) -> Float[np.ndarray, " e"]:
-    """Sample standard deviation over the seeds; 0 for a single one."""
-    return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-
-
-def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,)) -> Draw:
+def kept_histograms(
+    name: str, title: str, results: Mapping[str, Results], *, schemes: Sequence[str] = (WEIGHTED,)
+) -> list[Picture]:
     """Draws how often a bandit chose each K for the test questions, over all seeds.
 
     A panel for each data set and reward scheme. Jobs: `JOB` trained the bandit, `REWARDS` made its
     reward table. The record also has the share of choices that keep at most half of the rewrites,
     over questions; a question's value is its mean over the seeds.
     """
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        for dataset, outputs in results.items():
-            table = read_table(outputs.directories[REWARDS])
-            arms = table.arms
-            for scheme in schemes:
-                chosen = chosen_k(outputs.directories[JOB], scheme)
-                counts = np.bincount(chosen.ravel(), minlength=arms + 1)[1:].tolist()
-                label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
-                panels.append(
-                    plots.histogram(
-                        f"{label}: mean {chosen.mean():.1f}",
-                        counts,
-                        x_title="K",
-                        labels=[str(k + 1) for k in range(arms)],
-                    )
-                )
-                scores = _Scores(_test_ids(table), (chosen <= arms / 2).mean(0)[:, None])
-                numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
-                numbers[label]["at most half"] = scores.points()[0]
-        return [Picture(name, plots.sheet(title, panels), numbers)]
-
-    return draw
+    panels, numbers = {}, {}
+    for dataset, outputs in results.items():
+        table = read_table(outputs.directories[REWARDS])
+        for scheme in schemes:
+            chosen = chosen_k(outputs.directories[JOB], scheme)
+            counts = np.bincount(chosen.ravel(), minlength=table.arms + 1)[1:].tolist()
+            label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
+            by_k = {str(k): count for k, count in enumerate(counts, 1)}
+            panels[f"{label}: mean {chosen.mean():.1f}"] = by_k
+            few = _Scores(_test_ids(table), (chosen <= table.arms / 2).mean(0)[:, None])
+            numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
+            numbers[label]["at most half"] = few.points()[0]
+    return [Picture(name, plots.histograms(title, panels, x_title="K"), numbers)]
 
 
-def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
+def seconds(
+    name: str, title: str, pipelines: Mapping[str, str], results: Mapping[str, Results]
+) -> list[Picture]:
     """Draws seconds per question of runs with an empty store: a bar for each pipeline's job."""
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        first = next(iter(results.values()))
-        drawn = {name: job for name, job in pipelines.items() if first.has(job)}
-        bars = {
-            dataset: [_per_question(outputs, job) for job in drawn.values()]
-            for dataset, outputs in results.items()
-        }
-        panel = plots.bars("", bars, y_title="seconds a question")
-        numbers = {
-            dataset: {
-                pipeline: value._asdict() for pipeline, value in zip(drawn, values, strict=True)
-            }
-            for dataset, values in bars.items()
-        }
-        return [Picture(name, plots.sheet(title, [panel], tuple(drawn)), numbers)]
-
-    return draw
+    first = next(iter(results.values()))
+    made = {pipeline: job for pipeline, job in pipelines.items() if first.has(job)}
+    groups = {
+        dataset: {pipeline: _per_question(outputs, job) for pipeline, job in made.items()}
+        for dataset, outputs in results.items()
+    }
+    numbers = {
+        dataset: {pipeline: value._asdict() for pipeline, value in group.items()}
+        for dataset, group in groups.items()
+    }
+    drawn = plots.bars(title, groups, legend=tuple(made), y_title="seconds a question")
+    return [Picture(name, drawn, numbers)]
 
 
 def _per_question(results: Results, job: str) -> Interval:

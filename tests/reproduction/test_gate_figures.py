@@ -75,7 +75,7 @@ def test_groups(gated: Results) -> None:
     ]
     assert [one.mean for one in means] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [one.n for one in means] == [3, 3, 3]
-    (picture,) = group_bars("figure", "Groups", "exact_match", "EM")({"nq": gated})
+    (picture,) = group_bars("figure", "Groups", "exact_match", "EM", {"nq": gated})
     assert picture.numbers["nq"]["dq"]["mean"] == pytest.approx(2 / 3)  # pyright: ignore
 
 
@@ -92,20 +92,22 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     direct = write(tmp_path / "direct", "111111000000", u=u)
     always = write(tmp_path / "always", "000111111100")
     results = {"nq": Results({"7B": direct, "72B": direct, "7B, retrieved": always})}
-    assert distinct(results["nq"], ("7B", "72B")) == ["7B"]  # one directory, one curve
-    (picture,) = threshold_curves("f", "t", ("7B", "72B"))(results)
+    assert distinct(results["nq"], {"7B": ["7B"], "72B": ["72B"]}) == [
+        "7B"
+    ]  # one directory, one curve
+    (picture,) = threshold_curves("f", "t", ("7B", "72B"), results)
     assert "SmolLM2" in picture.svg and "72B" not in picture.svg
     curve: Any = picture.numbers["nq"]["7B"]  # pyright: ignore
     # the curve starts at ten questions: 6 of 10 are right, then 6 of 11 and 6 of 12
     assert [one["mean"] for one in curve] == pytest.approx([6 / 10, 6 / 11, 6 / 12])
-    (picture,) = ratio_curves("f", "t", ("7B", "72B"))(results)
+    (picture,) = ratio_curves("f", "t", ("7B", "72B"), results)
     curve = picture.numbers["nq"]["exact_match"]["7B"]  # pyright: ignore
     assert curve[4]["mean"] == 1 and curve[-1]["mean"] == 0.5  # 50 %: six of twelve
-    (picture,) = gain_curves("f", "t", {"": {"7B": GainOf("7B", "7B, retrieved")}})(results)
+    (picture,) = gain_curves("f", "t", {"": {"7B": GainOf("7B", "7B, retrieved")}}, results)
     curve = picture.numbers["nq"]["7B"]  # pyright: ignore
     # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
     assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
-    assert picture.svg.count("curve c0") >= 1 and picture.svg.startswith("<svg")
+    assert "SmolLM2" in picture.svg and picture.svg.startswith("<svg")
 
 
 def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:
@@ -114,12 +116,12 @@ def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:
     runs["HyDE"] = write(tmp_path / "hyde", "000111111100")
     results = {"nq": Results(runs)}
     for curves in (threshold_curves, ratio_curves):
-        (picture,) = curves("f", "t", ("72B", "7B"))(results)
+        (picture,) = curves("f", "t", ("72B", "7B"), results)
         assert "72B" not in picture.svg
     blocks = {
         "by size": {"7B": GainOf("7B", "7B, retrieved")},
         "by retrieval": {"Q2D": GainOf("7B", "Q2D"), "HyDE": GainOf("7B", "HyDE")},
     }
-    (picture,) = gain_curves("f", "t", blocks)(results)
+    (picture,) = gain_curves("f", "t", blocks, results)
     assert picture.name == "f-by-retrieval" and set(picture.numbers["nq"]) == {"HyDE"}  # pyright: ignore
     assert "HyDE" in picture.svg and "Q2D" not in picture.svg

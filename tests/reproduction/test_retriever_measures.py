@@ -10,7 +10,7 @@ from jaxrag.evaluation.records import RunDirectory
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.figure_claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.progress_figures import accuracy_curves
+from jaxrag.reproduction.retriever_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write
@@ -56,8 +56,8 @@ def training_at(path: Path, accuracy: dict[int, list[float]], *data: str) -> Pat
 def test_curves_are_over_the_share_of_the_training(tmp_path: Path) -> None:
     long = training_at(tmp_path / "long", {0: [0, 0], 5: [0, 1], 20: [1, 1]})
     short = training_at(tmp_path / "short", {0: [0, 0], 4: [1, 0]})
-    draw = accuracy_curves("r3/figure9", "A test", ["long", "short"])
-    [picture] = draw({"nq": Results({"long": long, "short": short})})
+    results = {"nq": Results({"long": long, "short": short})}
+    [picture] = accuracy_curves("r3/figure9", "A test", ["long", "short"], results)
     assert picture.name == "r3/figure9" and "<svg" in picture.svg and "nq" in picture.svg
     numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
     shown = {name: [(p["progress"], p["mean"]) for p in some] for name, some in numbers.items()}
@@ -73,8 +73,8 @@ def test_ends_of_curves_are_compared_in_pairs(tmp_path: Path) -> None:
     """Differences at the end: 0, 1, 1, 1, and a question that has no value on one side."""
     ours = training_at(tmp_path / "a", {0: [0] * 5, 5: [1, 1, 1, 1, 1]}, "train", "test")
     theirs = training_at(tmp_path / "b", {0: [0] * 5, 5: [1, 0, 0, 0, np.nan]}, "other", "test")
-    draw = accuracy_curves("r3/figure9", "A test", ["a", "b"])
-    [picture] = draw({"nq": Results({"a": ours, "b": theirs})})
+    results = {"nq": Results({"a": ours, "b": theirs})}
+    [picture] = accuracy_curves("r3/figure9", "A test", ["a", "b"], results)
     claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
     (one,) = compare_points(claim, {picture.name: picture.numbers})
     assert one.ours is not None and one.ours.mean == 75 and one.ours.n == 4 and one.paired
@@ -89,8 +89,8 @@ def test_other_questions_are_not_paired(
     """More questions, or those of another data set."""
     ours = training_at(tmp_path / "a", {0: [0, 0], 5: [1, 1]}, "train", "test")
     theirs = training_at(tmp_path / "b", {0: [0] * len(values), 5: values}, *data)
-    draw = accuracy_curves("r3/figure9", "A test", ["a", "b"])
-    [picture] = draw({"nq": Results({"a": ours, "b": theirs})})
+    results = {"nq": Results({"a": ours, "b": theirs})}
+    [picture] = accuracy_curves("r3/figure9", "A test", ["a", "b"], results)
     assert "values" not in str(picture.numbers)
     claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
     (one,) = compare_points(claim, {picture.name: picture.numbers})
@@ -100,4 +100,4 @@ def test_other_questions_are_not_paired(
 def test_a_figure_of_a_training_without_evaluations_is_refused(tmp_path: Path) -> None:
     path = training_at(tmp_path / "none", {})
     with pytest.raises(Exception, match="has no step yet"):
-        accuracy_curves("r3/figure9", "A test", ["one"])({"nq": Results({"one": path})})
+        accuracy_curves("r3/figure9", "A test", ["one"], {"nq": Results({"one": path})})

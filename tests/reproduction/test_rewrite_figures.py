@@ -139,8 +139,9 @@ def test_strategies_over_k(tmp_path: Path) -> None:
 
 
 def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
-    draw = figures.kept_histograms("f", "Kept", ("weighted", "lambda 0.01"))
-    (picture,) = draw({"boolq": penalised(tmp_path, 0.01)})
+    results = {"boolq": penalised(tmp_path, 0.01)}
+    schemes = ("weighted", "lambda 0.01")
+    (picture,) = figures.kept_histograms("f", "Kept", results, schemes=schemes)
     panels: dict[str, dict[str, Any]] = dict(picture.numbers)  # pyright: ignore
     few = {name: panel.pop("at most half") for name, panel in panels.items()}
     # K = 1 of 3 is at most half: once of 2 seeds for q1 and q3, whose K are 1, 2 and 1, 2
@@ -157,7 +158,7 @@ def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
 def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -> None:
     chosen = {"weighted": [[1] * 4, [2] * 4], "lambda 0": [[1] * 4]}
     results = Results({JOB: curves(tmp_path / "bandit", chosen)})
-    (picture,) = figures.rewards_by_epoch("f", "Rewards")({"boolq": results})
+    (picture,) = figures.rewards_by_epoch("f", "Rewards", {"boolq": results})
     # seeds 0 and 1: (0.5, 1.5) and (1, 2), whose deviation is sqrt(1/2); the test part is equal
     numbers = picture.numbers["boolq"]  # pyright: ignore
     assert numbers["train"]["mean"] == [1.0, 1.5]
@@ -178,7 +179,7 @@ def test_the_claim_on_small_k_is_tied_to_the_histograms(tmp_path: Path) -> None:
     """Three seeds: K = 1 of 3 in 5 of 12 choices; 41.7 - 50."""
     chosen = {"weighted": [[1, 1, 3, 3], [1, 3, 3, 3], [1, 3, 3, 1]]}
     jobs = {JOB: curves(tmp_path / "bandit", chosen), figures.REWARDS: table(tmp_path / "t")}
-    (picture,) = figures.kept_histograms("ars/figure6", "Kept")({"boolq": Results(jobs)})
+    (picture,) = figures.kept_histograms("ars/figure6", "Kept", {"boolq": Results(jobs)})
     (one,) = compare_points(claim_of("ars/small-k"), {picture.name: picture.numbers})
     assert one.ours is not None and one.ours.mean == pytest.approx(100 * 5 / 12 - 50)
     assert one.subject == "boolq, at most half, against 50" and one.paired and one.ours.n == 4
@@ -193,7 +194,7 @@ def test_exactly_half_of_the_rewrites_is_at_most_half(tmp_path: Path) -> None:
         JOB: curves(tmp_path / "bandit", {"weighted": [[1, 2, 3, 4]]}),
         figures.REWARDS: tmp_path / "t",
     }
-    (picture,) = figures.kept_histograms("f", "Kept")({"boolq": Results(jobs)})
+    (picture,) = figures.kept_histograms("f", "Kept", {"boolq": Results(jobs)})
     panel: Any = picture.numbers["boolq"]  # pyright: ignore
     assert panel["at most half"]["values"] == {"q1": 1, "q2": 1, "q3": 0, "q4": 0}
 
@@ -201,12 +202,12 @@ def test_exactly_half_of_the_rewrites_is_at_most_half(tmp_path: Path) -> None:
 def test_the_claim_on_rewards_is_tied_to_their_curves(tmp_path: Path) -> None:
     """The test part of every seed is 0.25, then 0.75: the same difference for both seeds."""
     results = Results({JOB: curves(tmp_path / "two", {"weighted": [[1] * 4, [2] * 4]})})
-    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards")({"boolq": results})
+    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards", {"boolq": results})
     claim = claim_of("ars/reward-rises")
     (one,) = compare_points(claim, {picture.name: picture.numbers})
     assert one.ours == (0.5, 0.5, 0.5, 2) and one.unit == "reward"
     assert one.verdict == "replicated" and one.paired and not one.once
     single = Results({JOB: curves(tmp_path / "one", {"weighted": [[1] * 4]})})
-    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards")({"boolq": single})
+    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards", {"boolq": single})
     (one,) = compare_points(claim, {picture.name: picture.numbers})
     assert one.once and one.verdict == "undecided"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.search_figures import metric_bars
+from jaxrag.reproduction.retriever_figures import metric_bars
 
 
 def write(directory: Path, number: int, found: dict[str, dict[str, float]]) -> None:
@@ -19,9 +19,10 @@ def test_means_and_values_of_questions(tmp_path: Path) -> None:
     hit, miss = {"answer@1": 1.0, "mrr@5": 0.5}, {"answer@1": 0.0, "mrr@5": 0.1}
     write(tmp_path / "nq", 0, {"a": hit, "b": hit, "c": miss, "d": miss})
     write(tmp_path / "nq", 1, {"a": miss, "b": hit, "c": miss, "d": {"mrr@5": 1.0}})
-    draw = metric_bars("r3/x", "A test", "searches", ("late", "full"), "answer@1", "answer@1, %")
-    [picture] = draw({"nq": Results({"searches": tmp_path / "nq"})})
-    assert picture.name == "r3/x" and picture.svg.count("<rect") >= 2 and "nq" in picture.svg
+    results = {"nq": Results({"searches": tmp_path / "nq"})}
+    names = ("late", "full")
+    [picture] = metric_bars("r3/x", "t", "searches", names, "answer@1", "answer@1, %", results)
+    assert picture.name == "r3/x" and "n = 4, 3" in picture.svg and "nq" in picture.svg
     numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
     assert numbers["late"]["mean"] == 0.5 and numbers["late"]["n"] == 4
     assert numbers["late"]["values"] == {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from string import Template
@@ -18,6 +20,14 @@ def part(name: str) -> str:
     return (
         resources.files("jaxrag.evaluation.report").joinpath("templates", name).read_text("utf-8")
     )
+
+
+@functools.cache
+def colours() -> tuple[dict[str, str], dict[str, str]]:
+    """The light and the dark colours of figures.css, by name."""
+    blocks = re.findall(r":root \{(.*?)\}", part("figures.css"), re.DOTALL)
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w+);", block)) for block in blocks)
+    return light, dark
 
 
 def document(

@@ -1,198 +1,300 @@
-"""Plots of papers' figures: curves, groups of bars, histograms and clouds of points, as SVG files.
+"""Papers' figures by matplotlib: curves, groups of bars, histograms and clouds of points, as SVG.
 
-A plot is a `Panel`; `sheet` lays panels out beside each other in a file of its own. The i-th series
-of every panel of a sheet has the same colour and mark, named once in the legend.
+Text stays text, equal numbers give equal bytes, and colours are the report's light ones, which a
+style sheet in the drawing replaces on dark pages. The i-th series of every panel has the same
+colour and mark, named once in the legend.
+
+Matplotlib, the extra ``figures``, is imported when something is drawn.
 """
 
 from __future__ import annotations
 
-import math
+import importlib.util
+import io
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.report import svg
-from jaxrag.evaluation.report.figure_files import Alone, alone
+from jaxrag.evaluation.report.document import colours
 from jaxrag.evaluation.significance import Interval
+from jaxrag.types import InputError
 
-_GAP = 34  # between panels, in pixels
-_TITLE = 22  # height of a panel's title, above the title of its y axis
-_LETTER, _LINE = 6.2, 13  # mean width of a letter of a tick label, and distance of its lines
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 400, 300  # of a panel, in pixels
+MISSING = "figures are drawn by matplotlib, which is not installed: pip install 'jaxrag[figures]'"
+_LETTER = 7.2  # mean width of a letter, in pixels
+
+T = TypeVar("T")
 Range = tuple[float, float]
-
-
-class Panel(NamedTuple):
-    """A plot: its title, and its elements in a box of `svg.WIDTH` by `svg.HEIGHT`."""
-
-    title: str
-    drawn: str
+Values = Sequence[float] | Float[np.ndarray, " p"]
 
 
 class Curve(NamedTuple):
     """Points to be joined, in order, with an optional band around them."""
 
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+    x: Values
+    y: Values
+    low: Values = ()
+    high: Values = ()
 
 
-def sheet(
-    title: str, panels: Sequence[Panel], legend: Sequence[str] = (), *, columns: int = 3
-) -> str:
-    """A whole SVG file with the panels in rows of at most ``columns``, and one legend."""
-    columns = min(columns, len(panels))
-    parts = []
-    for place, panel in enumerate(panels):
-        x = place % columns * (svg.WIDTH + _GAP)
-        y = place // columns * (svg.HEIGHT + _GAP)
-        name = svg.text(svg.WIDTH / 2, -6, panel.title, anchor="middle", kind="name")
-        parts.append(f'<g transform="translate({x} {y + _TITLE})">{name}{panel.drawn}</g>')
-    rows = -(-len(panels) // columns)
-    width = columns * (svg.WIDTH + _GAP) - _GAP
-    height = rows * (svg.HEIGHT + _GAP) + _TITLE
-    entries = [(svg.marker(7, 7, i), html_text(name)) for i, name in enumerate(legend)]
-    return alone(Alone(html_text(title), width, height, "".join(parts), entries))
+class Panel(NamedTuple):
+    """A panel of curves: its title, the title of its y axis, and the curves by label."""
+
+    title: str
+    y_title: str
+    curves: Mapping[str, Curve]
+
+
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def check_matplotlib() -> None:
+    """Raises InputError if figures cannot be drawn."""
+    if not has_matplotlib():
+        raise InputError(MISSING)
 
 
 def curves(
     title: str,
-    series: Sequence[Curve | None],
+    panels: Sequence[Panel],
     *,
     x_title: str,
-    y_title: str,
     x: Range | None = None,
-    y: Range | None = None,
     log_x: bool = False,
-) -> Panel:
-    """A line through the points of each series; one that is None only uses up a colour."""
-    drawn = [(i, curve) for i, curve in enumerate(series) if curve is not None and len(curve.x)]
-    if not drawn:
-        return Panel(title, "")
-    across = _range([v for _, curve in drawn for v in curve.x], x)
-    along = _range([v for _, curve in drawn for v in (*curve.y, *curve.low, *curve.high)], y)
-    place_x, place_y = svg.x_scale(*across, log=log_x), svg.y_scale(*along)
-    ticks = _decades(*across) if log_x else svg.nice_ticks(*across)
-    if all(float(v).is_integer() for _, curve in drawn for v in curve.x):  # such as epochs
-        ticks = [tick for tick in ticks if abs(tick - round(tick)) < 1e-9]
-    parts = [svg.axes(place_x, place_y, x_title=x_title, y_title=y_title, x_ticks=ticks)]
-    for i, curve in drawn:
-        kind = f"c{i % svg.COLOURS}"
-        if curve.low:
-            up = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.high, strict=True)]
-            down = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.low, strict=True)]
-            parts.append(svg.path(up + down[::-1], kind=f"band {kind}", closed=True))
-        points = [(place_x(a), place_y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(svg.path(points, kind=f"curve {kind}"))
-        if len(points) <= 12:
-            parts += [svg.marker(*point, i, size=3) for point in points]
-    return Panel(title, "".join(parts))
+    legend: Sequence[str] = (),
+) -> str:
+    """An SVG file with a line through the points of each curve; ``legend`` replaces the labels."""
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.curves))
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        draw_curves(axes, {labels.index(name): curve for name, curve in panel.curves.items()})
+        if log_x:
+            _label_decades(axes)
+        axes.set(title=panel.title, xlabel=x_title, ylabel=panel.y_title, xlim=x)
+
+    return _file(title, draw, panels, legend or labels)
+
+
+def draw_curves(axes: Axes, by_number: Mapping[int, Curve]) -> None:
+    """Curves by the numbers of their colours; short ones with marks, whole numbers as ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    for i, (x, y, low, high) in by_number.items():
+        look: Any = series_style(i) | ({} if len(x) <= 12 else {"marker": ""})
+        axes.plot(x, y, **look, clip_on=False)
+        if len(low):
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.1, linewidth=0)
+    if all(float(value).is_integer() for curve in by_number.values() for value in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if axes.get_ylim()[0] < 0:
+        axes.axhline(0, color=colours()[0]["faint"], linewidth=1)
+
+
+def _label_decades(axes: Axes) -> None:
+    """A logarithmic x axis with labels at powers of ten, below two decades at 1, 2 and 5."""
+    from matplotlib import ticker
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs = (1.0,) if high >= 100 * low else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
 
 
 def bars(
     title: str,
-    groups: Mapping[str, Sequence[Interval | None]],
+    groups: Mapping[str, Mapping[str, Interval]],
     *,
+    legend: Sequence[str],
     y_title: str,
-    x_title: str = "",
     y: Range | None = None,
-) -> Panel:
-    """Bars with intervals, in groups by name; the i-th bar of each group has the i-th colour."""
-    drawn = [bar for group in groups.values() for bar in group if bar is not None and bar.n]
-    if not drawn:
-        return Panel(title, "")
-    along = y or (min(0.0, *(v.low for v in drawn)), svg.nice_top(max(v.high for v in drawn)))
-    place, height = svg.x_scale(0, len(groups)), svg.y_scale(*along)
-    parts = [svg.axes(place, height, x_title=x_title, y_title=y_title, x_ticks=())]
-    most = max(map(len, groups.values()))
-    for number, (name, group) in enumerate(groups.items()):
-        middle, room = place(number + 0.5), place(1) - place(0)
-        parts += [
-            svg.text(middle, svg.BOTTOM + 18 + _LINE * i, words, anchor="middle", kind="tick")
-            for i, words in enumerate(textwrap.wrap(name, max(int(room / _LETTER), 1)))
-        ]
-        for i, bar in enumerate(group):
-            if bar is None or not bar.n:
-                continue
-            left = place(number + 0.12 + 0.76 * i / most)
-            width = place(0.76 / most) - place(0)
-            top, base = height(max(bar.mean, 0)), height(min(bar.mean, 0))
-            tip = f"{name}: {bar.mean:.4g} [{bar.low:.4g}, {bar.high:.4g}], n = {bar.n}"
-            kind = f"win c{i % svg.COLOURS}"
-            parts.append(svg.rect(left, top, width - 1, base - top, kind=kind, tip=tip))
-            if bar.low != bar.high:
-                at = left + width / 2
-                parts.append(svg.line(at, height(bar.low), at, height(bar.high), kind="whisker"))
-    return Panel(title, "".join(parts))
+) -> str:
+    """An SVG file of bars with intervals, by group and series; one without questions is left out.
+
+    Below a group's name stand the numbers of questions of its bars, once if they are equal.
+    """
+
+    def draw(axes: Axes, groups: Mapping[str, Mapping[str, Interval]]) -> None:
+        labels = []
+        for place, (name, group) in enumerate(groups.items()):
+            wide = 0.76 / len(group)
+            for i, bar in enumerate(group.values()):
+                at = place + wide * (i - (len(group) - 1) / 2)
+                if bar.n:
+                    axes.bar(at, bar.mean, 0.95 * wide, color=f"C{i % 8}")
+                if bar.n and bar.low != bar.high:
+                    axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
+            counts = dict.fromkeys(f"{bar.n:,}" for bar in group.values() if bar.n)
+            words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
+            labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
+        axes.set_xticks(range(len(groups)), labels)
+        axes.tick_params(axis="x", length=0)
+        axes.set(ylabel=y_title, ylim=y)
+
+    return _file(title, draw, [groups], legend)
 
 
-def histogram(
+def histograms(
+    title: str, panels: Mapping[str, Mapping[str, int] | Float[np.ndarray, "2 b"]], *, x_title: str
+) -> str:
+    """An SVG file of counts as bars.
+
+    Args:
+      title: of the file.
+      panels: by title, counts by label, or the left edges of bins of one width and their counts.
+      x_title: of all panels.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    def draw(axes: Axes, panel: tuple[str, Any]) -> None:
+        name, counts = panel
+        fill = colours()[0]["right"]
+        if isinstance(counts, Mapping):
+            places, values = np.arange(len(counts)), list(counts.values())
+            axes.bar(places, values, 0.96, color=fill)
+            step = 1 + len(counts) // 12  # more labels would touch
+            axes.set_xticks(places[::step], list(counts)[::step])
+        else:
+            left, values = counts
+            axes.bar(left, values, 0.96 * (left[1] - left[0]), align="edge", color=fill)
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set(title=name, xlabel=x_title, ylabel=f"frequency, n = {int(np.sum(values)):,}")
+
+    return _file(title, draw, [*panels.items()])
+
+
+def clouds(
     title: str,
-    counts: Sequence[int],
-    *,
-    x_title: str,
-    y_title: str = "frequency",
-    edges: Sequence[float] = (),
-    labels: Sequence[str] = (),
-) -> Panel:
-    """Counts as bars, with ``edges`` (one more than counts) or a label below each bar."""
-    along = svg.y_scale(0, svg.nice_top(max(*counts, 1)))
-    across = svg.x_scale(edges[0], edges[-1]) if edges else svg.x_scale(0, len(counts))
-    ticks = None if edges else ()
-    parts = [svg.axes(across, along, x_title=x_title, y_title=y_title, x_ticks=ticks)]
-    skip = 1 + len(counts) // 12  # labels that would touch are left out
-    for i, count in enumerate(counts):
-        left, right = (edges[i], edges[i + 1]) if edges else (i, i + 1)
-        top, start = along(count), across(left)
-        width = across(right) - start - 1
-        tip = f"{labels[i] if labels else f'{left:.3g} to {right:.3g}'}: {count}"
-        parts.append(svg.rect(start, top, width, svg.BOTTOM - top, kind="right", tip=tip))
-        if labels and (i % skip == 0 or i == len(counts) - 1):
-            middle = (start + across(right)) / 2
-            parts.append(svg.text(middle, svg.BOTTOM + 18, labels[i], anchor="middle", kind="tick"))
-    return Panel(title, "".join(parts))
-
-
-def scatter(
-    title: str,
-    clouds: Sequence[Sequence[tuple[float, float]]],
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "p 2"]]],
     *,
     x_title: str,
     y_title: str,
-    x: Range | None = None,
-    y: Range | None = None,
-    line: Sequence[tuple[float, float]] = (),
-) -> Panel:
-    """Points, a colour for each cloud, and a line through the points of ``line``."""
-    points = [point for cloud in clouds for point in cloud]
-    place_x = svg.x_scale(*_range([a for a, _ in points], x))
-    place_y = svg.y_scale(*_range([b for _, b in points], y))
-    parts = [svg.axes(place_x, place_y, x_title=x_title, y_title=y_title)]
-    for i, cloud in enumerate(clouds):
-        kind = f"dot c{i % svg.COLOURS}"
-        parts += [
-            f'<circle cx="{place_x(a):.1f}" cy="{place_y(b):.1f}" r="1.8" class="{kind}"/>'
-            for a, b in cloud
-        ]
-    if line:
-        ends = [(place_x(a), place_y(b)) for a, b in line]
-        parts.append(svg.path(ends, kind=f"curve c{len(clouds) % svg.COLOURS}"))
-    return Panel(title, "".join(parts))
+    around_origin: bool = False,
+) -> str:
+    """An SVG file of points, a colour for each cloud; two points are joined by a line.
+
+    Args:
+      title: of the file.
+      panels: clouds by label, by title.
+      x_title, y_title: of all panels.
+      around_origin: whether both axes have the same limits on both sides of 0.
+    """
+
+    def draw(axes: Axes, panel: tuple[str, Mapping[str, Float[np.ndarray, "p 2"]]]) -> None:
+        name, by_label = panel
+        for i, points in enumerate(by_label.values()):
+            if len(points) == 2:
+                axes.plot(*points.T, color=f"C{i}")
+            else:
+                axes.plot(*points.T, ".", color=f"C{i}", alpha=0.6, markersize=4)
+        reach = max(float(np.abs(points).max(initial=0)) for points in by_label.values())
+        limits = (-reach, reach) if around_origin else None
+        axes.set(title=name, xlabel=x_title, ylabel=y_title, xlim=limits, ylim=limits)
+
+    return _file(title, draw, [*panels.items()], list(next(iter(panels.values()))))
 
 
-def _range(values: Sequence[float], given: Range | None) -> Range:
-    """The given range, or that of the values, widened where they are all equal."""
-    if given is not None:
-        return given
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+def _file(
+    title: str,
+    draw: Callable[[Axes, T], object],
+    panels: Sequence[T],
+    legend: Sequence[str] = (),
+) -> str:
+    """An SVG file: the title, the panels in two columns, and one legend."""
+    width, height, drawn = elements(draw, panels, legend, title=title, columns=2)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{html_text(title)}">{drawn}</svg>\n'
+    )
 
 
-def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten between two positive numbers; below three, also their doubles and fives."""
-    first, last = math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9)
-    ticks = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]
-    inside = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
-    powers = [tick for tick in inside if f"{tick:e}".startswith("1.0")]
-    return powers if len(powers) > 2 else inside
+def elements(
+    draw: Callable[[Axes, T], object],
+    panels: Sequence[T],
+    legend: Sequence[str] = (),
+    *,
+    title: str = "",
+    columns: int = 1,
+    height: int = HEIGHT,
+) -> tuple[int, int, str]:
+    """Width and height of a drawing in pixels, and its SVG elements.
+
+    Args:
+      draw: draws a panel on matplotlib's axes.
+      panels: each ``height`` pixels high, in rows of at most ``columns``.
+      legend: names of the series, below the panels.
+      title: above them.
+    """
+    from matplotlib import style
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    width = columns * WIDTH
+    longest = max(map(len, legend), default=0)
+    beside = max(1, min(len(legend), int(width / (40 + _LETTER * longest))))
+    full = rows * height + 22 * -(-len(legend) // beside) + 26 * bool(title)
+    light, dark = colours()
+    with style.context(["default", _style(light)]):
+        figure = Figure((width / 72, full / 72), dpi=72, layout="constrained")
+        for place, axes in enumerate(figure.subplots(rows, columns, squeeze=False).flat):
+            if place == len(panels):
+                axes.set_axis_off()
+                break
+            draw(axes, panels[place])
+            axes.set_title(textwrap.fill(axes.get_title("left"), int(WIDTH / _LETTER) - 8))
+        if title:
+            figure.suptitle(title, x=0.01, ha="left")
+        if legend:
+            marks = [Line2D([], [], **series_style(i), linestyle="") for i in range(len(legend))]
+            figure.legend(marks, legend, loc="outside lower left", ncols=beside)
+        file = io.StringIO()
+        about = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", metadata=about)
+    _, _, inner = file.getvalue().partition("<svg ")[2].partition(">\n")
+    inner = inner.rpartition("</svg>")[0].replace("xlink:href", "href")
+    rules = "".join(
+        f'[style*="{what}: {light[name]}"]{{{what}:{dark[name]}!important}}'
+        for name in light
+        for what in ("fill", "stroke")
+        if f"{what}: {light[name]}" in inner
+    )
+    return width, full, f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>{inner}"
+
+
+def _style(light: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of matplotlib; at 72 dots per inch a point is a pixel."""
+    from cycler import cycler
+
+    ink, soft, paper = light["ink"], light["soft"], light["paper"]
+    series = [light[f"c{i}"] for i in range(8)]
+    return {
+        "svg.fonttype": "none", "svg.hashsalt": "jaxrag",
+        "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 15,
+        "axes.titleweight": "bold", "figure.titleweight": "bold", "axes.titlelocation": "left",
+        "text.color": ink, "axes.titlecolor": ink, "axes.labelcolor": soft,
+        "xtick.labelcolor": soft, "ytick.labelcolor": soft,
+        "xtick.color": light["faint"], "axes.edgecolor": light["faint"], "ytick.major.size": 0,
+        "axes.spines.left": False, "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "axes.grid.axis": "y", "grid.color": light["grid"],
+        "axes.axisbelow": True, "axes.facecolor": paper, "figure.facecolor": paper,
+        "axes.prop_cycle": cycler(color=series), "lines.linewidth": 2,
+        "lines.solid_capstyle": "round", "legend.frameon": False, "legend.handletextpad": 0.3,
+        "figure.constrained_layout.w_pad": 0.16, "figure.constrained_layout.h_pad": 0.12,
+    }  # fmt: skip
+
+
+def series_style(number: int) -> dict[str, Any]:
+    """Colour and mark of a series; marks differ, too, for readers who confuse the colours."""
+    return {"color": f"C{number % 8}", "marker": "os^Dvp"[number % 6], "markersize": 5}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -27,6 +28,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.evaluation.records import differences
+from jaxrag.evaluation.report import plots
 from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
 from jaxrag.methods.ars.bandit.settings import (
@@ -43,6 +45,7 @@ from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.types import InputError
 
 BANDITS = "bandits"
+_log = logging.getLogger("jaxrag")
 LAMBDAS = (0.0, 0.01, 0.02, 0.03, 0.04)
 """Penalties lambda of the paper's appendix C."""
 
@@ -101,6 +104,10 @@ class TrainBandit:
           InputError: a table or setting is invalid, ``workdir`` belongs to another job, or a
             training diverged.
         """
+        if not plots.has_matplotlib():
+            _log.warning(
+                "report.html will have no figures: %s; then run the job again", plots.MISSING
+            )
         tables = [read_table(path, arms=self.arms) for path in self.tables]
         for table in tables[1:]:
             _check_comparable(tables[0], table)

@@ -11,9 +11,10 @@ from jaxrag.core import durable_files, jsonl
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.tables import Grid, p_text
-from jaxrag.methods.ars.bandit import figures
+from jaxrag.methods.ars.bandit.figures import figures
 from jaxrag.types import InputError
 
 CURVES, SUMMARY = "curves.jsonl", "bandit.json"
@@ -140,17 +141,14 @@ def _against(row: Mapping[str, Any]) -> str:
 
 def _section(table: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
     mine = [line for line in lines if line["table"] == table["table"]]
-    drawn = [
-        figures.learning(table, mine),
-        figures.side_by_side(table, mine),
-        figures.policy_bars(table),
-        figures.choices(table),
-        figures.penalties(table),
-    ]
+    if plots.has_matplotlib():
+        drawn = f'<div class="figures">{"".join(figures(table, mine))}</div>'
+    else:
+        drawn = f"<p>No {html_text(plots.MISSING)}; then run the job again.</p>"
     return (
         f"<section><h2>{html_text(table['table'])}</h2>"
         f"{''.join(grid.html() for grid in tables_of(table))}"
-        f'<h3>Learning and choosing</h3><div class="figures">{"".join(drawn)}</div></section>'
+        f"<h3>Learning and choosing</h3>{drawn}</section>"
     )
 
 

@@ -1,0 +1,110 @@
+"""Figures of retrievers: accuracy along their trainings, and metrics of their searches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.evaluation.report import plots
+from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.evaluation.training_log import TrainingLog, evaluations, read_training
+from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.tables import Picture
+from jaxrag.runs.retriever_comparison import read_metric
+
+
+def metric_bars(
+    name: str,
+    title: str,
+    job: str,
+    retrievers: Sequence[str],
+    metric: str,
+    y_title: str,
+    results: Mapping[str, Results],
+) -> list[Picture]:
+    """Draws the mean of a metric for each retriever and data set.
+
+    Args:
+      name: of the picture.
+      title: above it.
+      job: a `jaxrag.runs.retriever_comparison.RetrieverComparison` of one data set.
+      retrievers: names of its retrievers, in its order.
+      metric: one of its metrics, from 0 to 1; shown in percent.
+      y_title: of the axis.
+      results: of the data sets.
+    """
+    groups: dict[str, dict[str, Interval]] = {}
+    numbers: dict[str, Any] = {}
+    for dataset, outputs in results.items():
+        groups[dataset], numbers[dataset] = {}, {}
+        for number, retriever in enumerate(retrievers):
+            values = read_metric(outputs.directories[job], number, metric)
+            mean = interval(np.array([*values.values()]))
+            percent = (100 * value for value in mean[:3])
+            groups[dataset][retriever] = Interval(*percent, n=mean.n)
+            numbers[dataset][retriever] = {**mean._asdict(), "values": values}
+    drawn = plots.bars(title, groups, legend=retrievers, y_title=y_title, y=(0, 100))
+    return [Picture(name, drawn, numbers)]
+
+
+def accuracy_curves(
+    name: str,
+    title: str,
+    trainings: Sequence[str],
+    results: Mapping[str, Results],
+    metric: str = "rag_accuracy",
+) -> list[Picture]:
+    """One panel a data set: an evaluated metric in percent over the share of each training.
+
+    If all trainings of a panel evaluated the same questions, the first and the last point of each
+    curve hold the values of these questions, so that claims compare them in pairs. A question is
+    named by its number, from 0: trainings log no ids.
+    """
+    first = next(iter(results.values()))
+    labels = [label for label in trainings if first.has(label)]
+    numbers, panels = {}, []
+    for dataset, outputs in results.items():
+        logs = {label: read_training(outputs.directories[label]) for label in labels}
+        paired = len({_evaluated(log, metric) for log in logs.values()}) == 1
+        numbers[dataset] = {label: _points(log, metric, paired) for label, log in logs.items()}
+        curves = {
+            label: plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
+            for label, line in numbers[dataset].items()
+        }
+        counts = dict.fromkeys(f"{line[-1]['n']:,}" for line in numbers[dataset].values())
+        panels.append(plots.Panel(f"{dataset}, n = {', '.join(counts)}", "accuracy, %", curves))
+    drawn = plots.curves(title, panels, x_title="training progress, %", x=(0, 100))
+    return [Picture(name, drawn, numbers)]
+
+
+def _evaluated(training: TrainingLog, metric: str) -> tuple[Any, ...]:
+    """Identity of the evaluated questions: of their data set, the limit, and how many they were."""
+    data, settings = training.config.get("data") or [None], training.config["training"]
+    _, values = evaluations(training)[metric][-1]
+    return data[-1], settings.get("evaluation_limit"), len(values)
+
+
+def _points(training: TrainingLog, metric: str, with_values: bool) -> list[dict[str, Any]]:
+    """Progress in percent, mean, ends of the interval and number of questions.
+
+    ``with_values`` adds the values of questions, as shares, to the first and the last point.
+    """
+    evaluated = evaluations(training)[metric]
+    last = evaluated[-1][0]
+    points: list[dict[str, Any]] = []
+    for step, values in evaluated:
+        mean, low, high, n = interval(values)
+        shares = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high}
+        points.append({"progress": 100 * step / last, **shares, "n": n})
+    if with_values:
+        for point, (_, values) in ((points[0], evaluated[0]), (points[-1], evaluated[-1])):
+            point["values"] = _by_number(values)
+    return points
+
+
+def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:
+    """The values that are defined, by the number of the question."""
+    return {str(n): value for n, value in enumerate(values.tolist()) if not np.isnan(value)}
