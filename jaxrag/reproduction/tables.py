@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from jaxrag.reproduction.measures import Measure, Results
@@ -32,12 +33,14 @@ class Setting(NamedTuple):
       data: the questions that stand for it at this scale: DATA of METHOD@DATA in the configs.
       directory: the directory of another job whose results this one needs, such as a training. It
         is executed first.
+      sizes: the scale of which trainings have their steps.
     """
 
     scale: Scale
     dataset: str
     data: str
     directory: Callable[[Job], Path]
+    sizes: Scale
 
     @property
     def paper(self) -> bool:
@@ -162,11 +165,13 @@ class Declarations(NamedTuple):
       tables: printed tables, and figures with printed values.
       figures: figures that are drawn.
       left_out: tables and figures that are not made, with the reason.
+      released: by paper, a job with what the released code does instead of the paper.
     """
 
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
     left_out: Mapping[str, str]
+    released: Mapping[str, Callable[[Job], Job]] = MappingProxyType({})
 
     @classmethod
     def of(cls, *parts: Declarations) -> Declarations:
@@ -175,4 +180,5 @@ class Declarations(NamedTuple):
             {name: v for part in parts for name, v in part.tables.items()},
             {name: v for part in parts for name, v in part.figures.items()},
             {name: v for part in parts for name, v in part.left_out.items()},
+            {name: v for part in parts for name, v in part.released.items()},
         )
