@@ -26,6 +26,9 @@ all of them; ``gold+100000`` is a set's gold passages and 100,000 others of the 
 ``--sizes=small`` takes the trainings' steps and the numbers of questions at random from that scale.
 A page's heading names all of these, and no printed value stands beside ours.
 
+``--thresholds=calibrated`` sets each gate's threshold on training questions, so that it retrieves
+for the share of them that the paper prints; ``--thresholds=0.75`` for this share.
+
 ``--fidelity=released`` makes DTR's tables with what its released code does instead of the paper.
 
 ``--engine=vllm`` runs the language models by vLLM, also those that trainings ask;
@@ -110,6 +113,7 @@ from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitut
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.runs.job import Job
+from jaxrag.steps.gates import RATIO, read_ratio
 from jaxrag.types import InputError
 
 _WIDTH = 120
@@ -141,6 +145,8 @@ def _define(values: flags.FlagValues) -> None:
     about = "that is searched: a name, a folder, or gold+NUMBER"
     flags.DEFINE_string("corpus", "", about, flag_values=values)
     flags.DEFINE_enum("sizes", None, SCALES, "of trainings and draws", flag_values=values)
+    about = "of gates: printed, calibrated, or a ratio of retrieval"
+    flags.DEFINE_string("thresholds", "printed", about, flag_values=values)
     flags.DEFINE_enum("fidelity", "paper", FIDELITIES, "paper or released code", flag_values=values)
     flags.DEFINE_string("dtype", "", "float type of language models", flag_values=values)
     flags.DEFINE_string("quantization", "", "of language models", flag_values=values)
@@ -233,7 +239,20 @@ def _work(names: Sequence[str], values: Any) -> Work:
     def change(job: Job) -> Job:
         return functools.reduce(lambda changed, apply: apply(changed), changes, job)
 
-    return Work(root, limit=values.limit, sizes=values.sizes, change=change)
+    ratio = _ratio(values.thresholds)
+    return Work(root, limit=values.limit, sizes=values.sizes, ratio=ratio, change=change)
+
+
+def _ratio(thresholds: str) -> str:
+    """`Setting.ratio` of ``--thresholds``.
+
+    Raises:
+      InputError: it is none of the words, and no ratio.
+    """
+    words = {"printed": "", "calibrated": "printed"}
+    if thresholds not in words:
+        read_ratio("--thresholds", f"{RATIO}{thresholds}")
+    return words.get(thresholds, thresholds)
 
 
 def _substitutes(values: Any) -> Substitutes:
@@ -432,6 +451,9 @@ def _substituted(values: Any) -> list[str]:
     texts = _substitutes(values).texts
     if values.sizes and values.sizes != values.scale:
         texts.append(f"trainings and draws of the scale {values.sizes}")
+    if values.thresholds != "printed":
+        share = "the printed share" if values.thresholds == "calibrated" else values.thresholds
+        texts.append(f"gates set on training questions to retrieve for {share}")
     if values.fidelity == "released":
         texts.append("settings of the released code")
     return texts

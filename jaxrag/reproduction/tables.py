@@ -17,6 +17,8 @@ from jaxrag.reproduction.measures import Measure, Results
 from jaxrag.reproduction.printed.comparison import Column
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.runs.job import Job
+from jaxrag.steps.gates import RATIO
+from jaxrag.types import InputError
 
 Scale = Literal["tiny", "small", "paper"]
 """``tiny``: 3 countries of the factbook, for tests; ``small``: models for a laptop on folders of
@@ -34,6 +36,8 @@ class Setting(NamedTuple):
       directory: the directory of another job whose results this one needs, such as a training. It
         is executed first.
       sizes: the scale of which trainings have their steps.
+      ratio: of the questions that gates shall retrieve for, instead of their thresholds: "printed"
+        for what the row prints, or a number; "" keeps the thresholds.
     """
 
     scale: Scale
@@ -41,6 +45,25 @@ class Setting(NamedTuple):
     data: str
     directory: Callable[[Job], Path]
     sizes: Scale
+    ratio: str = ""
+
+    def threshold(self, row: PrintedRow | None, metric: str, own: float) -> float | str:
+        """A gate's threshold: ``own``, or the ratio that a row prints as ``metric``.
+
+        Raises:
+          InputError: the row prints none.
+        """
+        if not self.ratio:
+            return own
+        if self.ratio != "printed":
+            return f"{RATIO}{float(self.ratio):g}"
+        values = row.values.get(self.dataset, {}) if row else {}
+        if (printed := values.get(metric)) is None:
+            raise InputError(
+                f"--thresholds=calibrated: the paper prints no {metric} of this row on "
+                f"{self.dataset}. Give a ratio, such as --thresholds=0.75."
+            )
+        return f"{RATIO}{printed / 100:g}"
 
     @property
     def paper(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,6 +43,7 @@ class Work:
         *,
         limit: int = 0,
         sizes: Scale | None = None,
+        ratio: str = "",
         change: Callable[[Job], Job] = lambda job: job,
     ):
         """Starts without jobs.
@@ -53,13 +53,22 @@ class Work:
           limit: number of questions of every run and measurement, from the first; 0 is all.
             Trainings, and what they learn from, have all of theirs.
           sizes: of trainings, in place of those of a table's scale.
+          ratio: see `Setting`.
           change: returns a job with other settings in its place, such as those of another engine.
         """
-        self.root, self.limit, self.sizes = Path(root), limit, sizes
+        self.root, self.limit, self.sizes, self.ratio = Path(root), limit, sizes, ratio
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
         self.failed: dict[Path, str] = {}
         self._change = change
+
+    def setting(
+        self, scale: Scale, dataset: str, data: str
+    ) -> Callable[[Callable[[Job], Path]], Setting]:
+        """The `Setting` of some questions, of the function that names directories of jobs."""
+        return lambda directory: Setting(
+            scale, dataset, data, directory, self.sizes or scale, self.ratio
+        )
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
@@ -187,12 +196,10 @@ def add_row(
     Returns:
       Where their results will be.
     """
-    line, sizes = table.lines[row.method], work.sizes or scale
+    line, setting = table.lines[row.method], work.setting(scale, dataset, data)
     made = {}
     for name, make in {JOB: line.job, **line.others}.items():
-        made[name] = work.add(
-            lambda directory, make=make: make(row, Setting(scale, dataset, data, directory, sizes))
-        )
+        made[name] = work.add(lambda directory, make=make: make(row, setting(directory)))
     return Results(made, row)
 
 
@@ -320,10 +327,9 @@ def add_figure(
     jobs = {job for s in series for job in figure.series[s]} or {*figure.jobs}
     results = {}
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
-        setting = functools.partial(Setting, scale, column.datasets[0], column.data)
-        sizes = work.sizes or scale
+        setting = work.setting(scale, column.datasets[0], column.data)
         made = {
-            job: work.add(lambda directory, make=make: make(setting(directory, sizes)))  # noqa: B023
+            job: work.add(lambda directory, make=make: make(setting(directory)))  # noqa: B023
             for job, make in figure.jobs.items()
             if job in jobs
         }
