@@ -56,7 +56,8 @@ class Work:
           ratio: see `Setting`.
           change: returns a job with other settings in its place, such as those of another engine.
         """
-        self.root, self.limit, self.sizes, self.ratio = Path(root), limit, sizes, ratio
+        self.root, self.limit, self.ratio = Path(root), limit, ratio
+        self.sizes: Scale | None = sizes
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
         self.failed: dict[Path, str] = {}
