@@ -8,7 +8,6 @@ quantile of the gate's score over training questions.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
@@ -24,6 +23,9 @@ from jaxrag.types import InputError
 
 QUESTIONS = 500
 """Training questions on which a threshold is set, from the first; or all, if there are fewer."""
+
+_LARGEST = 1e30
+"""Above all scores but infinity; unlike that, plain JSON."""
 
 DIRECTORY = "calibration"
 """In a run's directory: the run of the training questions."""
@@ -43,7 +45,7 @@ class Calibrated(Protocol):
         ...
 
     def at(self, threshold: float) -> Self:
-        """The gate with a threshold of the score; infinity retrieves least."""
+        """The gate with a threshold of the score."""
         ...
 
 
@@ -74,7 +76,7 @@ def calibrated(
         return run, {}
     sub = dataclasses.replace(
         run,
-        method=dataclasses.replace(run.method, gate=gate.at(math.inf)),
+        method=dataclasses.replace(run.method, gate=gate.at(_LARGEST)),
         data=training_split(run.data),
         limit=QUESTIONS,
         label=f"{run.name}, calibration",
