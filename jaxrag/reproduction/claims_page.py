@@ -94,28 +94,16 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
             continue
         record = read_result(file)
         try:
-            judged = {entry["id"]: entry for entry in record.get("claims", ())}
-            judged |= {
-                claim.id: _by_cells(claim, record, file)
-                for claim in claims
-                if claim.table == table and claim.id not in judged
-            }
-            for name, entry in judged.items():
-                _verdict(entry)
-                _comparisons(0, entry)
-                verdicts[name] = _worded(entry, scale), record
+            cells = read_cells(record, file)
+            for claim in (claim for claim in claims if claim.table == table):
+                judged = as_json(claim.id, compare(claim, printed_tables()[table], cells))
+                verdicts[claim.id] = _worded(judged, scale), record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{file} has claims that cannot be read ({error!r}): make the table again."
             ) from error
     return verdicts
-
-
-def _by_cells(claim: Claim, record: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """A claim judged by the means in a record, which was made before the claim."""
-    comparisons = compare(claim, printed_tables()[claim.table], read_cells(record, file))
-    return as_json(claim.id, comparisons)
 
 
 def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> dict[str, Found]:
