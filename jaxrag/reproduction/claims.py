@@ -183,7 +183,8 @@ class _Value(NamedTuple):
 class _Difference(NamedTuple):
     """Our difference in the table's unit.
 
-    ``spread`` is the standard deviation of a question's difference, ``p`` the p-value, not adjusted.
+    ``spread`` is the standard deviation of a question's difference, ``p`` the p-value, before it
+    is adjusted.
     """
 
     interval: Interval | None = None

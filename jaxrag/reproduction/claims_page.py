@@ -36,9 +36,10 @@ tiny tests the code and has no results here.
 
 A result at the scale small, and the verdict at the papers' scale, are:
 
-- same direction, replicated: for every comparison of the claim, the 95 % interval of the difference
-  (paired over questions) is above zero;
-- opposite, contradicted: for at least one it is below zero;
+- same direction, replicated: for every comparison of the claim, the difference (paired over
+  questions) is above zero with p < 0.05 by a sign-flip test, adjusted for the number of the claim's
+  comparisons (Holm);
+- opposite, contradicted: for at least one it is below zero so;
 - open, undecided: otherwise. The number of questions (of each data set) is what would decide the
   last of its comparisons, at the difference that the paper prints and with a power of 80 %. There
   is none if all our differences are 0, or if the paper prints none.
@@ -53,9 +54,9 @@ The columns of a paper's first table:
   stand for another data set; n is the number of questions, or of seeds;
 - measured with: the language models and the date, see also [records](#records).
 
-Where the record of a table or figure holds no values of questions, claims that were added after it
-was made are judged by its means, compared as independent ones ("not paired"). These intervals are
-usually wider than paired ones.
+All results are computed from the records' values of single questions when this page is written.
+Where a record of an older version holds none, its means are compared as independent ones ("not
+paired"), whose intervals are usually wider.
 """
 _WORDS = {"replicated": "same direction", "contradicted": "opposite", "undecided": "open"}
 """Words for verdicts on small models, which do not judge the paper's."""
