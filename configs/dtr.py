@@ -35,7 +35,7 @@ from typing import Any
 
 from configs import pairs
 from configs.baselines import SINGLE_SEARCH, entries, prompted
-from configs.parts import PAIRS, SMALL, K, job_of
+from configs.parts import BGE, PAIRS, SMALL, K, job_of
 from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr
@@ -83,31 +83,44 @@ def _methods(full: Any) -> dict[str, dtr.Config]:
 
 def released(method: Any, **reader: Any) -> dtr.Config:
     """A method's settings as in the authors' code."""
-    return dataclasses.replace(
-        method,
-        select=AIS(k=method.select.k, score="cosine_sum"),
-        reader=dataclasses.replace(
+    changes: dict[str, Any] = {
+        "reader": dataclasses.replace(
             method.reader, repetition_penalty=1.1, fidelity="released", **reader
-        ),
-    )
+        )
+    }
+    if isinstance(getattr(method, "select", None), AIS):
+        changes["select"] = AIS(k=method.select.k, score="cosine_sum")
+    return dataclasses.replace(method, **changes)
 
 
-def _bare(encoder: BiEncoder) -> dict[str, Scann]:
-    """The index of an encoder without titles and prefixes, as a change of a run."""
-    bare = dataclasses.replace(encoder, embed_title=False, query_prefix="", passage_prefix="")
-    return {"index": Scann(bare)}
+def _bare(encoder: BiEncoder) -> BiEncoder:
+    """An encoder without titles and prefixes."""
+    return dataclasses.replace(encoder, embed_title=False, query_prefix="", passage_prefix="")
 
 
 _PAPER = _methods(dtr.Config())
-_RELEASED = released(RUN.method), released(dtr.Config(), answer_tokens=1024, passage_tokens=1024)
+_LONG = {"answer_tokens": 1024, "passage_tokens": 1024}
+_RELEASED = released(RUN.method), released(dtr.Config(), **_LONG)
 _BGE_BASE = bge("hub:BAAI/bge-base-en-v1.5")
+_SMALL_INDEX = {"index": Scann(_bare(BiEncoder()))}
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(RUN.method).items()},
-    "dtr_released": PAIRS.entry(*_RELEASED, _bare(BiEncoder()), _bare(_BGE_BASE)),
-    "dtr_released_e5": PAIRS.entry(*_RELEASED, _bare(BiEncoder()), _bare(e5())),
+    "dtr_released": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Scann(_bare(_BGE_BASE))}),
+    "dtr_released_e5": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Scann(_bare(e5()))}),
     "pairs": pairs.METHODS["pairs"],
     **entries(prompted(SINGLE_SEARCH, "dtr"), PAIRS),
 }
+
+
+def as_released(job: Any) -> Any:
+    """A job of the paper's tables with the settings of the authors' code, index included."""
+    if not isinstance(job, Run):
+        return dataclasses.replace(job, run=as_released(job.run))
+    index: Any = job.index
+    if index is not None:
+        encoder = _BGE_BASE if index.encoder == BGE else index.encoder
+        index = dataclasses.replace(index, encoder=_bare(encoder))
+    return dataclasses.replace(job, method=released(job.method, **_LONG), index=index)
 
 
 def get_config(variant: str = "dtr@factbook") -> Job:

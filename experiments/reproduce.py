@@ -12,14 +12,31 @@ matplotlib, the extra ``figures``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr`` makes a part of the table: these data sets and methods, or series of a
-figure; ``--only=-rerank`` all but a part. Parts that earlier commands made with the same settings
-stay in the table. ``--limit=500`` answers the first 500 questions of each run that is shown;
-trainings, and the data that they learn from, have all of theirs.
+``--only=hotpotqa,dtr,7B`` makes a part of the table: these data sets, methods, generators and
+retrievers, or series of a figure; ``--only=-rerank`` all but a part. Parts that earlier commands
+made with the same settings stay in the table. ``--limit=500`` answers the first 500 questions of
+each run that is shown; trainings, and the data that they learn from, have all of theirs.
 
-``--engine=vllm`` runs the language models by vLLM, ``--engine=server`` asks OpenAI-compatible
-servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
-server that stops ends the command; with the server back, the same command goes on.
+``--reader=CHECKPOINT`` answers in place of every generator of the paper, with the paper's settings:
+``--scale=paper --reader=hub:Qwen/Qwen2.5-3B-Instruct --limit=1000 --corpus=gold+100000``. Likewise
+``--judge``, ``--rewriter`` (both are the reader unless given), ``--encoder``, ``--reranker`` and
+``--index=exact``, ``scann`` or ``bm25``. ``--data=nq=FOLDER`` takes the questions of a folder,
+``--data=nq=squad`` those of another published set, ``--data=FOLDER`` those of the folders in it
+that have the sets' names; other sets are left out. ``--corpus=NAME`` or ``FOLDER`` is searched for
+all of them; ``gold+100000`` is a set's gold passages and 100,000 others of the paper's corpus.
+``--sizes=small`` takes the trainings' steps and the numbers of questions at random from that scale.
+A page's heading names all of these, and no printed value stands beside ours.
+
+``--thresholds=calibrated`` sets each gate's threshold on training questions, so that it retrieves
+for the share of them that the paper prints; ``--thresholds=0.75`` for this share.
+
+``--fidelity=released`` makes DTR's tables with what its released code does instead of the paper.
+
+``--engine=vllm`` runs the language models by vLLM, also those that trainings ask;
+``--engine=server`` asks OpenAI-compatible servers, ``--server=http://HOST:PORT/v1`` or, for several
+models, ``--server=NAME=URL`` of each. A server that stops ends the command; with the server back,
+the same command goes on. ``--dtype``, ``--quantization``, ``--tensor_parallel``,
+``--data_parallel`` and ``--memory`` are settings of the engine (docs/engines.md).
 
 ``--prompts=dtr=my/dtr.toml`` replaces the prompt set "dtr" by a file in every job, such as by one
 with a paper's own words (docs/prompts.md). The flag may be repeated for other sets. ``--check``
@@ -50,12 +67,13 @@ Exit code 0: done; 1: some questions failed, and the same command tries them aga
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
 import functools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +90,7 @@ from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
 from jaxrag.evaluation.summary import name_of
+from jaxrag.models.checkpoint.files import short_name
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
@@ -88,7 +107,7 @@ from jaxrag.reproduction.check import (
     totals_text,
 )
 from jaxrag.reproduction.claims_page import claims_page
-from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
+from jaxrag.reproduction.engines import ENGINES, Placement, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
@@ -101,11 +120,22 @@ from jaxrag.reproduction.prompt_files import (
     with_prompts,
 )
 from jaxrag.reproduction.result_pages import write_pages
+from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitutes
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.runs.job import Job
+from jaxrag.steps.gates import RATIO, read_ratio
 from jaxrag.types import InputError
 
 _WIDTH = 120
+_MODELS = {
+    "reader": "the models that answer",
+    "judge": "those that judge",
+    "rewriter": "those that rewrite",
+    "encoder": "the encoder of dense indexes",
+    "reranker": "the reranker, or query_likelihood",
+}
+FIDELITIES = ("paper", "released")
 _RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
 
 
@@ -113,10 +143,27 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "runs/reproduce", "parent of all results", flag_values=values)
     about = "of data and models; small by default, of --check paper"
     flags.DEFINE_enum("scale", None, SCALES, about, flag_values=values)
-    flags.DEFINE_list("only", [], "methods, series and data sets", flag_values=values)
+    about = "methods, series, data sets, generators and retrievers"
+    flags.DEFINE_list("only", [], about, flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
+    for name, about in _MODELS.items():
+        flags.DEFINE_string(name, "", f"checkpoint in place of {about}", flag_values=values)
+    flags.DEFINE_enum("index", "", INDEXES, "of dense vectors", flag_values=values)
+    about = "SET=FOLDER, SET=NAME of another set, or a folder of folders"
+    flags.DEFINE_multi_string("data", [], about, flag_values=values)
+    about = "that is searched: a name, a folder, or gold+NUMBER"
+    flags.DEFINE_string("corpus", "", about, flag_values=values)
+    flags.DEFINE_enum("sizes", None, SCALES, "of trainings and draws", flag_values=values)
+    about = "of gates: printed, calibrated, or a ratio of retrieval"
+    flags.DEFINE_string("thresholds", "printed", about, flag_values=values)
+    flags.DEFINE_enum("fidelity", "paper", FIDELITIES, "paper or released code", flag_values=values)
+    flags.DEFINE_string("dtype", "", "float type of language models", flag_values=values)
+    flags.DEFINE_string("quantization", "", "of language models", flag_values=values)
+    flags.DEFINE_integer("tensor_parallel", 0, "devices of a model's layers", flag_values=values)
+    flags.DEFINE_integer("data_parallel", 0, "devices with a copy of a model", flag_values=values)
+    flags.DEFINE_float("memory", 0.0, "share of a device that vLLM takes", flag_values=values)
     flags.DEFINE_multi_string("prompts", [], "NAME=FILE of a prompt set", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
@@ -176,7 +223,8 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
       InputError: a flag or a name is unknown, or there is nothing to do.
     """
     names, values = parse_named(argv, _define)
-    values.scale = values.scale or ("paper" if values.check else "small")
+    substitutes = _substitutes(values)
+    values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:
@@ -192,12 +240,78 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     return names, values
 
 
-def _work(values: Any) -> Work:
-    """The jobs' directories."""
-    moved = on_engine(values.engine, read_servers(values.server))
-    replaced = with_prompts(read_replacements(values.prompts))
+def _work(names: Sequence[str], values: Any) -> Work:
+    """The directories of the jobs of tables and figures, and all that is changed in their settings.
+
+    Raises:
+      InputError: a change does not fit these tables.
+    """
+    names_of = (field.name for field in dataclasses.fields(Placement))
+    placement = Placement(**{name: getattr(values, name) for name in names_of})
+    changes: list[Callable[[Job], Job]] = [_substitutes(values).on]
+    if values.fidelity == "released":
+        papers = {name.partition("/")[0] for name in names}
+        if unknown := papers - ALL.released.keys():
+            raise InputError(
+                f"--fidelity=released is for {', '.join(ALL.released)}; there is no released code "
+                f"that differs from the paper for {', '.join(sorted(unknown))}."
+            )
+        changes += [ALL.released[paper] for paper in papers]
+    changes.append(with_prompts(read_replacements(values.prompts)))
+    changes.append(on_engine(values.engine, read_servers(values.server), placement))
     root = Path(values.workdir) / values.scale / "runs"
-    return Work(root, limit=values.limit, change=lambda job: moved(replaced(job)))
+
+    def change(job: Job) -> Job:
+        return functools.reduce(lambda changed, apply: apply(changed), changes, job)
+
+    ratio = _ratio(values.thresholds)
+    return Work(root, limit=values.limit, sizes=values.sizes, ratio=ratio, change=change)
+
+
+def _ratio(thresholds: str) -> str:
+    """`Setting.ratio` of ``--thresholds``.
+
+    Raises:
+      InputError: it is none of the words, and no ratio.
+    """
+    words = {"printed": "", "calibrated": "printed"}
+    if thresholds not in words:
+        read_ratio("--thresholds", f"{RATIO}{thresholds}")
+    return words.get(thresholds, thresholds)
+
+
+def _substitutes(values: Any) -> Substitutes:
+    given = {name: getattr(values, name) for name in (*_MODELS, "index", "corpus")}
+    return read_substitutes({**given, "sizes": values.sizes or ""}, values.data)
+
+
+def _missing(name: str, values: Any) -> list[str]:
+    """The data sets of a table or figure that ``--data`` has no folder for.
+
+    Raises:
+      InputError: it has none of all.
+    """
+    declared: Any = ALL.tables.get(name) or ALL.figures[name]
+    printed = printed_tables().get(name)
+    datasets = (printed and printed.datasets) or declared.datasets
+    missing = _substitutes(values).missing(datasets)
+    if missing and len(missing) == len(datasets):
+        raise InputError(
+            f"--data={','.join(values.data)} has none of the data sets of {name}: folders named "
+            f"{', '.join(datasets)}, with a file queries.jsonl."
+        )
+    return missing
+
+
+def _only(name: str, values: Any) -> list[str]:
+    """The parts that are made: those named, without the data sets that are not there."""
+    return [*values.only, *(f"-{dataset}" for dataset in _missing(name, values))]
+
+
+def _folder(values: Any) -> str:
+    """The directory of the results: the scale, and the reader if it is another."""
+    reader = short_name(values.reader).removesuffix(".gguf") if values.reader else ""
+    return f"{values.scale}-{reader}" if reader else values.scale
 
 
 def _sets_in_use(names: Sequence[str], values: Any) -> list[str]:
@@ -214,13 +328,13 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     Raises:
       InputError: something stops jobs; the message has all of it.
     """
-    work = _work(values)
+    work = _work(names, values)
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
         rates = {"": _rate(values.tokens_per_second)}
     known: dict[Path, Need] = {}
     for name in dict.fromkeys(names):
-        add(work, name, values.scale, values.only)
+        add(work, name, values.scale, _only(name, values))
         before = len(known)
         for path, job in work.jobs.items():
             if path not in known:
@@ -295,14 +409,19 @@ def _execute(work: Work, results: Iterable[Results]) -> int:
 def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     """Makes a table, writes and prints it; the number of questions that failed."""
     scale: Scale = values.scale
-    printed, work = printed_tables()[name], _work(values)
-    earlier = _earlier_parts(name, values)
-    results = add_table(work, table, printed, scale, values.only)
-    errors = _execute(work, results.values())
-    add_part = functools.partial(add_table, work, table, printed, scale)
+    printed, work = printed_tables()[name], _work([name], values)
+    earlier, missing = _earlier_parts(name, values), _only(name, values)[len(values.only) :]
+
+    def add_part(only: Sequence[str]) -> dict[tuple[int, str], Results]:
+        return add_table(work, table, printed, scale, [*only, *missing])
+
+    errors = _execute(work, add_part(values.only).values())
     results, parts = combine(values.only, earlier, add_part, work.finished)
-    cells = table_cells(table, printed, scale, results, whole=not values.limit)
-    record = {**_record(name, values, parts), **_of_runs(results.values())}
+    record = {**_record(name, values, parts, work), **_of_runs(results.values())}
+    cells = table_cells(
+        table, printed, scale, results,
+        whole=not values.limit, substituted=bool(record["substitutes"]),
+    )  # fmt: skip
     record |= as_json(cells, printed)
     record["claims"] = [
         claims.as_json(claim.id, claims.compare(claim, printed, cells))
@@ -321,49 +440,52 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         "tex": page.latex(cells, printed),
     }
     for ending, content in written.items():
-        write_text(result_file(Path(values.workdir), scale, name, ending), content)
+        write_text(result_file(Path(values.workdir), _folder(values), name, ending), content)
     for grid in page.grids(cells, printed):
         console.print(grid.terminal())
     print(page.summary(cells, printed))
-    print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md, .json, .csv, .tex")
+    page_file = result_file(Path(values.workdir), _folder(values), name, "html")
+    print(f"wrote {page_file}, .md, .json, .csv, .tex")
     return errors
 
 
 def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
-    work = _work(values)
-    earlier = _earlier_parts(name, values)
-    results = add_figure(work, name, figure, scale, values.only)
-    errors = _execute(work, results.values())
-    add_part = functools.partial(add_figure, work, name, figure, scale)
+    work = _work([name], values)
+    earlier, missing = _earlier_parts(name, values), _only(name, values)[len(values.only) :]
+
+    def add_part(only: Sequence[str]) -> dict[str, Results]:
+        return add_figure(work, name, figure, scale, [*only, *missing])
+
+    errors = _execute(work, add_part(values.only).values())
     results, parts = combine(values.only, earlier, add_part, work.finished)
     if not all(one.there for one in results.values()):
         print("the figure is drawn when the jobs of all its parts have ended without errors")
         return errors
-    record = {**_record(name, values, parts), **_of_runs(results.values())}
+    record = {**_record(name, values, parts, work), **_of_runs(results.values())}
     record["pictures"] = _draw(figure.draw(results), values)
-    file = result_file(Path(values.workdir), scale, name, "json")
+    file = result_file(Path(values.workdir), _folder(values), name, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
 
 
 def _earlier_parts(name: str, values: Any) -> list[Part]:
     """The parts that a new part joins; a whole table or figure replaces them."""
-    file = result_file(Path(values.workdir), values.scale, name, "json")
+    file = result_file(Path(values.workdir), _folder(values), name, "json")
     return earlier_parts(file) if values.only else []
 
 
 def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
     """Writes pictures; what they show, by name."""
     for picture in pictures:
-        file = result_file(Path(values.workdir), values.scale, picture.name, "svg")
+        file = result_file(Path(values.workdir), _folder(values), picture.name, "svg")
         write_text(file, picture.svg)
         print(f"wrote {file}")
     return {picture.name: picture.numbers for picture in pictures}
 
 
-def _record(name: str, values: Any, parts: list[Part]) -> dict[str, Any]:
+def _record(name: str, values: Any, parts: list[Part], work: Work) -> dict[str, Any]:
     files = read_replacements(values.prompts)
     used = _sets_in_use([name], values) if files else []
     return {
@@ -372,10 +494,25 @@ def _record(name: str, values: Any, parts: list[Part]) -> dict[str, Any]:
         "limit": values.limit,
         "only": [] if [] in parts else values.only,
         **({"parts": parts} if len(parts) > 1 else {}),
+        "substitutes": _substituted(values),
+        **({"failed": list(work.failed.values())} if work.failed else {}),
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
     }
+
+
+def _substituted(values: Any) -> list[str]:
+    """What is not as in the paper, for the heading."""
+    texts = _substitutes(values).texts
+    if values.sizes and values.sizes != values.scale:
+        texts.append(f"trainings and draws of the scale {values.sizes}")
+    if values.thresholds != "printed":
+        share = "the printed share" if values.thresholds == "calibrated" else values.thresholds
+        texts.append(f"gates set on training questions to retrieve for {share}")
+    if values.fidelity == "released":
+        texts.append("settings of the released code")
+    return texts
 
 
 def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:

@@ -84,8 +84,8 @@ def _ranker(setting: Setting) -> RewriteRanker:
     method, label = ("make_labels", "model") if setting.paper else ("make_gold_labels", "gold")
     labels: Any = ars.METHODS[method].make(Variant(method, setting.data))
     labels = dataclasses.replace(labels, run=_with_models(labels.run, REWRITER, setting))
-    clinical = setting.paper and setting.dataset == "medmcqa"
-    job = ars.RANKERS["paper-medmcqa" if clinical else setting.scale]
+    clinical = setting.sizes == "paper" and setting.dataset == "medmcqa"
+    job = ars.RANKERS["paper-medmcqa" if clinical else setting.sizes]
     job = dataclasses.replace(job, labels=str(setting.directory(labels)), label=label)
     return RewriteRanker(str(setting.directory(job) / RANKER), transfer=transfer)
 
@@ -106,9 +106,9 @@ def _rewards(order: Order, generator: str, setting: Setting) -> MakeRewards:
 def _bandit(order: Order, generator: str, setting: Setting) -> TrainBandit:
     """Five seeds under the weights and under every lambda."""
     tables = (str(setting.directory(_rewards(order, generator, setting))),)
-    if setting.paper:
+    if setting.sizes == "paper":
         return TrainBandit(tables)
-    if setting.scale == "small":
+    if setting.sizes == "small":
         return TrainBandit(tables, 10, NeuralUcb(width=50), (), BanditTraining(dimensions=32))
     return TrainBandit(tables, 10, NeuralUcb(width=8), (), BanditTraining(3, 32, 4), seeds=2)
 
@@ -138,10 +138,10 @@ def _rafe(row: PrintedRow, setting: Setting) -> Run:
     training = dataclasses.replace(training, run=_with_models(training.run, REWRITER, setting))
     if setting.scale == "tiny":  # of 8 questions
         pairs = dataclasses.replace(pairs, run=with_method(pairs.run, held_out=0.5))
-    if setting.scale == "small":
+    if setting.sizes == "small":
         ppo = dataclasses.replace(training.training, steps=40)
         training = dataclasses.replace(training, training=ppo)
-    student = dataclasses.replace(errr.STUDENTS[setting.scale], pairs=str(setting.directory(pairs)))
+    student = dataclasses.replace(errr.STUDENTS[setting.sizes], pairs=str(setting.directory(pairs)))
     started = str(setting.directory(student) / OPTIMIZER)
     trained = setting.directory(dataclasses.replace(training, checkpoint=started)) / OPTIMIZER
     run: Any = _run("rafe", _generator(row), setting)

@@ -18,7 +18,7 @@ from configs.parts import Variant
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.reproduction.gate_figures import GainOf, gain_curves, ratio_curves, threshold_curves
-from jaxrag.reproduction.printed.tables import PrintedRow
+from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 from jaxrag.steps.gates import JudgeGate
@@ -51,9 +51,17 @@ def _judge(generator: str) -> Line:
     return Line(make)
 
 
+def _main_row(threshold: float, generator: str | None) -> PrintedRow | None:
+    """The row of Table 2, which prints ratios of retrieval, with a threshold and a generator."""
+    rows = printed_tables()["dtr/table2"].rows
+    same = (r for r in rows if r.method == f"dtr_u{threshold}" and r.generator == generator)
+    return next(same, None)
+
+
 def _dtr(threshold: float, method: str = "dtr") -> Line:
     def make(row: PrintedRow, setting: Setting) -> Run:
-        value = threshold if setting.paper else SMALL_THRESHOLDS[threshold]
+        own = threshold if setting.paper else SMALL_THRESHOLDS[threshold]
+        value = setting.threshold(_main_row(threshold, row.generator), "trigger_ratio", own)
         run = with_method(_run(method, row, setting), gate=UncertaintyGate(value))
         return dataclasses.replace(run, label=f"{method} u={value}")
 
@@ -201,4 +209,4 @@ LEFT_OUT = {
     **{f"dtr/figure{number}": "a prompt; docs/methods.md describes it" for number in range(11, 16)},
     "dtr/figure19": "an example in the text",
 }
-DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT)
+DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT, {"dtr": dtr.as_released})

@@ -50,8 +50,8 @@ def _student(setting: Setting, kind: str) -> str:
     pairs: Any = errr.METHODS[method].make(Variant(method, setting.data))
     if setting.scale == "tiny":  # of 8 questions
         pairs = dataclasses.replace(pairs, run=with_method(pairs.run, held_out=0.5))
-    job = dataclasses.replace(errr.STUDENTS[setting.scale], pairs=str(setting.directory(pairs)))
-    if kind == "rrr" and setting.paper:
+    job = dataclasses.replace(errr.STUDENTS[setting.sizes], pairs=str(setting.directory(pairs)))
+    if kind == "rrr" and setting.sizes == "paper":
         job = dataclasses.replace(job, max_target=errr.RRR_TOKENS)
     return str(setting.directory(job) / OPTIMIZER)
 
@@ -65,8 +65,10 @@ def _rewriter(setting: Setting) -> str:
     if setting.paper:
         job = dataclasses.replace(job, run=dataclasses.replace(job.run, index=Web()))
     else:
-        training = dataclasses.replace(job.training, steps=_STEPS[setting.scale])
-        job = dataclasses.replace(job, training=training, worth=_HIT, evaluation_limit=100)
+        job = dataclasses.replace(job, worth=_HIT)
+    if setting.sizes != "paper":
+        training = dataclasses.replace(job.training, steps=_STEPS[setting.sizes])
+        job = dataclasses.replace(job, training=training, evaluation_limit=100)
     return str(setting.directory(job) / OPTIMIZER)
 
 

@@ -28,15 +28,23 @@ SMALL_AGREEMENT = 0.4
 def _run(method: str, row: PrintedRow | None, setting: Setting) -> Run:
     """A method of configs/pairs.py with the row's models and number of passages."""
     run: Any = pairs.METHODS[method].make(Variant(method, setting.data))
-    if isinstance(run.method, PairsConfig) and not setting.paper:
+    if isinstance(run.method, PairsConfig) and (setting.ratio or not setting.paper):
         agreement: Any = run.method.gate
-        gate = dataclasses.replace(agreement, test="f1", f1=SMALL_AGREEMENT)
-        run = dataclasses.replace(with_method(run, gate=gate), label=f"{method} f1={gate.f1}")
+        printed = _main_row(row.generator if row else None)
+        f1 = setting.threshold(printed, "retriever_activation_ratio", SMALL_AGREEMENT)
+        gate = dataclasses.replace(agreement, test="f1", f1=f1)
+        run = dataclasses.replace(with_method(run, gate=gate), label=f"{method} f1={f1}")
     if row is None:
         return run
     if row.passages and "wo_ais" not in method:  # which reads three passages at every scale
         run = reading(run, passages(row, setting))
     return with_models(run, row, setting)
+
+
+def _main_row(generator: str | None) -> PrintedRow:
+    """PAIRS in Table 2, which prints ratios of retrieval; of one generator if it has that."""
+    rows = [row for row in printed_tables()["pairs/table2"].rows if row.method == "pairs"]
+    return next((row for row in rows if row.generator == generator), rows[0])
 
 
 def _line(method: str) -> Line:

@@ -128,11 +128,15 @@ _SMALL_TRAININGS: Mapping[str, tuple[Any, Any, Update]] = {
 def _supervised(kind: str, name: str, setting: Setting) -> TrainSidr | TrainDpr:
     """The training of a retriever on one set, before R3."""
     dataset = _TRAINED_ON[name]
+    steps, batch = (2, 4) if setting.sizes == "tiny" else (40, 16)
     if setting.paper:
         job: Any = r3.get_config(f"train_{kind}@paper-{dataset}")
+        if setting.sizes != "paper":
+            lengths: dict[str, Any] = {"steps": steps, "batch": batch, "microbatch": 4}
+            training = dataclasses.replace(job.training, **lengths, warmup_epochs=0)
+            job = dataclasses.replace(job, training=training)
         return dataclasses.replace(job, evaluated_later=tuple(map(Benchmark, SETS)))
     make, start, update = _SMALL_TRAININGS[kind]
-    steps, batch = (2, 4) if setting.scale == "tiny" else (40, 16)
     training = SupervisedTraining(steps=steps, batch=batch, microbatch=4, update=update)
     data = SOURCES[_data(setting.scale, dataset)].train
     return make(start, (data,), Bm25(), training, leakage="drop")
@@ -185,9 +189,11 @@ def training(
     of_job = {name: changes.pop(name) for name in own if name in changes}
     fields: dict[str, Any] = {"evaluations": 20, "keep": ON_POLICY[:-1]}
     if not setting.paper:
-        tiny = setting.scale == "tiny"
+        fields["update"] = _UPDATE
+    if setting.sizes != "paper":
+        tiny = setting.sizes == "tiny"
         steps, batch = (8, 4) if tiny else (40, 8)
-        fields |= {"evaluations": 2 if tiny else 4, "save_every": steps // 2, "update": _UPDATE}
+        fields |= {"evaluations": 2 if tiny else 4, "save_every": steps // 2}
         fields |= {"steps": steps, "batch": batch, "microbatch": batch // 2}
     dense = start.startswith("dpr_")
     return TrainR3(
@@ -198,7 +204,7 @@ def training(
         method.Config() if setting.paper else method.Config(reader=_READER),
         R3Training(**fields | changes),
         leakage="drop",
-        **_SIZES[setting.scale] | of_job,
+        **_SIZES[setting.sizes] | of_job,
     )
 
 
@@ -282,9 +288,9 @@ def _classifier(setting: Setting) -> str:
     labels = adaptive_labels.Config(bias=bias, **{name: getattr(answering, name) for name in names})
     index: Any = Bm25() if setting.paper else Exact()
     run = _run(setting, labels, index, "Llama-3.1-8B-Instruct", "")
-    limit = {"tiny": 12, "small": 100, "paper": 400}[setting.scale]
+    limit = {"tiny": 12, "small": 100, "paper": 400}[setting.sizes]
     pairs = MakeComplexityPairs(dataclasses.replace(run, data=_train(setting), limit=limit))
-    student = dataclasses.replace(errr.STUDENTS[setting.scale], task="labels")
+    student = dataclasses.replace(errr.STUDENTS[setting.sizes], task="labels")
     best = dataclasses.replace(student.training, best="accuracy")
     job = dataclasses.replace(student, pairs=str(setting.directory(pairs)), training=best)
     return str(setting.directory(job) / OPTIMIZER)
@@ -307,8 +313,8 @@ def _replug(row: PrintedRow, setting: Setting) -> Run:
     divergence = dataclasses.replace(
         _divergence(setting), temperature=_UPDATE.temperature, target_temperature=0.1
     )
-    reindex = 3000 if setting.paper else 4 if setting.scale == "tiny" else 20
-    lengths: dict[str, Any] = {"steps": 25_000, "batch": 64} if setting.paper else {}
+    reindex = {"tiny": 4, "small": 20, "paper": 3000}[setting.sizes]
+    lengths: dict[str, Any] = {"steps": 25_000, "batch": 64} if setting.sizes == "paper" else {}
     job = training(
         setting, generator=row.generator or TRAINED_WITH, phases="online", update=divergence,
         search="reindexed", reindex_every=reindex, **lengths,
@@ -371,8 +377,8 @@ _ANY = Line(
 def _ranked(row: PrintedRow, setting: Setting) -> Run:
     """Training questions, read in the order of SiDR_MS or of the answer's probability."""
     run: Any = _retriever("sidr_ms").job(row, setting)
-    limit = {"tiny": 8, "small": 100, "paper": 1000}[setting.scale]
-    depth = {"tiny": 6, "small": 10, "paper": 100}[setting.scale]
+    limit = {"tiny": 8, "small": 100, "paper": 1000}[setting.sizes]
+    depth = {"tiny": 6, "small": 10, "paper": 100}[setting.sizes]
     # SiDR may know some of these questions, as the paper's does
     run = dataclasses.replace(run, data=_train(setting), limit=limit, leakage="keep")
     if row.method == "sidr_ms_rank_by_relevance":
@@ -440,9 +446,10 @@ _PHASES: Mapping[str, Callable[[Setting], TrainR3]] = {
 
 def _reindexed(setting: Setting) -> TrainR3:
     """From DPR_MS, re-indexed every 15 of 80 epochs; its inner products need no temperature."""
-    if setting.paper:
+    if setting.sizes == "paper":
         return training(setting, "dpr_ms", search="reindexed", reindex_epochs=15.0)
-    every, update = 2 if setting.scale == "tiny" else 8, dataclasses.replace(_UPDATE, temperature=1)
+    update = Update() if setting.paper else dataclasses.replace(_UPDATE, temperature=1)
+    every = 2 if setting.sizes == "tiny" else 8
     return training(setting, "dpr_ms", search="reindexed", reindex_every=every, update=update)
 
 
@@ -462,9 +469,9 @@ def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
 def _both_searches(setting: Setting) -> RetrieverComparison:
     """Late and full parametric search by the same SiDR; the claim of Appendix H."""
     start = sidr("ms", setting)
-    m = 6 if setting.scale == "tiny" else 20
+    m = 6 if setting.sizes == "tiny" else 20
     indexes = tuple(dataclasses.replace(start, search=how, m=m) for how in ("late", "parametric"))
-    limit = {"tiny": 8, "small": 100, "paper": 0}[setting.scale]
+    limit = {"tiny": 8, "small": 100, "paper": 0}[setting.sizes]
     return RetrieverComparison(indexes, (_test(setting),), depths=(1, 5), cutoff=5, limit=limit)
 
 

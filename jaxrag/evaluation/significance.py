@@ -9,7 +9,7 @@ all resamples agree and both kinds would have no width; Wilson's interval is use
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -179,6 +179,27 @@ def sign_flip_test(
         flips = np.unpackbits(bits, axis=1, count=len(moved)).astype(np.float64)
         extreme += int((np.abs((2 * flips - 1) @ moved) >= observed).sum())
     return (extreme + 1) / (resamples + 1)
+
+
+def normal_p(mean: float, low: float, high: float, *, level: float = LEVEL) -> float:
+    """Two-sided p-value of a mean of 0, of an estimate as normal as its interval implies."""
+    normal = NormalDist()
+    deviation = (high - low) / 2 / normal.inv_cdf((1 + level) / 2)
+    return 2 * normal.cdf(-abs(mean) / deviation) if deviation else float(mean == 0)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979).
+
+    The i-th smallest of m is multiplied by m - i + 1, and is at least as large as those before it:
+    if all below 0.05 are called significant, one of them is wrong in 5 % of cases at most.
+    """
+    order = np.argsort(p, kind="stable")
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def mcnemar_exact(wins: int, losses: int) -> float:

@@ -15,12 +15,16 @@ Source: docs/methods.md, "DTR".
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from jaxrag.functional import uncertainty
 from jaxrag.functional.on_host import on_host
 from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
 from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
+from jaxrag.steps.gates import number, read_ratio
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
@@ -33,25 +37,41 @@ _trigger = on_host(uncertainty.trigger, compiled=False)
 class UncertaintyGate:
     """DTR's uncertainty-guided triggering: retrieve if the direct answer's u > threshold.
 
-    u is in nats (DTR eq 3); an empty answer is infinitely uncertain. Threshold 0 always retrieves.
+    u is in nats (DTR eq 3); an empty answer is infinitely uncertain. Threshold 0 always retrieves;
+    "ratio:0.75" is the threshold at which 75 % of training questions do
+    (`jaxrag.runs.calibration`).
     """
 
     needs = Needs(logprobs=True)
 
-    threshold: float = 0.001
+    threshold: float | str = 0.001
 
     def __post_init__(self) -> None:
-        if not self.threshold >= 0:
+        if self.ratio is None and not float(self.threshold) >= 0:
             raise InputError(
                 f"gate.threshold is {self.threshold}; u is a mean of -log p: give >= 0."
             )
 
+    @property
+    def ratio(self) -> float | None:
+        """The share of questions that shall retrieve, if the threshold is one."""
+        return read_ratio("gate.threshold", self.threshold)
+
+    def score(self, trace: Mapping[str, Any]) -> float:
+        """u of the direct answer in a trace."""
+        u = trace["gate"]["value"]
+        return math.inf if u is None else u
+
+    def at(self, threshold: float) -> UncertaintyGate:
+        """The gate with another threshold."""
+        return UncertaintyGate(threshold)
+
     async def __call__(self, episode: Episode) -> bool:
         """Answers directly, then compares u with the threshold."""
-        direct = await episode.direct()
-        retrieve = bool(_trigger(direct.u, self.threshold, rule=episode.reader.fidelity))
+        direct, threshold = await episode.direct(), number(self.threshold)
+        retrieve = bool(_trigger(direct.u, threshold, rule=episode.reader.fidelity))
         u = direct.record().get("u")  # None where it is infinite
-        return episode.decided("nll", retrieve, value=u, threshold=self.threshold)
+        return episode.decided("nll", retrieve, value=u, threshold=threshold)
 
 
 @dataclasses.dataclass(frozen=True)

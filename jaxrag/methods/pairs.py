@@ -18,17 +18,23 @@ Source: docs/methods.md, "PAIRS".
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
 from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
+from jaxrag.steps.gates import number, read_ratio
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.reader import Reader
 from jaxrag.text import answers
 from jaxrag.types import InputError
+
+_LEAST_F1 = 1e-9
+"""Below the F1 of any two answers that share a word."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +46,37 @@ class AgreementGate:
 
     Attributes:
       test: "exact" compares the normalised strings; "f1" requires a token F1 of at least ``f1``.
-      f1: the smallest F1 that counts as agreement, in (0, 1].
+      f1: the smallest F1 that counts as agreement, in (0, 1]; "ratio:0.75" is the one at which 75 %
+        of training questions retrieve (`jaxrag.runs.calibration`).
       exclude_num: also retrieve if the agreed answer contains a digit (PAIRS' exclude-num).
     """
 
     test: Literal["exact", "f1"] = "exact"
-    f1: float = 0.8
+    f1: float | str = 0.8
     exclude_num: bool = False
 
     def __post_init__(self) -> None:
         if self.test not in ("exact", "f1"):
             raise InputError(f"gate.test is {self.test!r}; allowed: 'exact', 'f1'.")
-        if not 0 < self.f1 <= 1:
+        if self.ratio is None and not 0 < float(self.f1) <= 1:
             raise InputError(f"gate.f1 is {self.f1}; allowed: above 0, at most 1.")
+        if self.ratio is not None and self.test != "f1":
+            raise InputError(f"gate.f1 is {self.f1!r}: set gate.test to 'f1', too.")
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of questions that shall retrieve, if ``f1`` is one."""
+        return read_ratio("gate.f1", self.f1)
+
+    def score(self, trace: Mapping[str, Any]) -> float:
+        """-F1 of the two answers in a trace; infinite if they retrieve whatever ``f1`` is."""
+        first, second = trace["direct"]["text"], trace["gate"]["second"]["text"]
+        f1 = answers.token_f1(first, second)
+        return -f1 if f1 and not trace["gate"]["excluded"] else math.inf
+
+    def at(self, threshold: float) -> AgreementGate:
+        """The gate that retrieves if -F1 is above ``threshold``."""
+        return dataclasses.replace(self, f1=max(-threshold, _LEAST_F1))
 
     async def __call__(self, episode: Episode) -> bool:
         """Generates both answers and compares them."""
@@ -74,7 +98,7 @@ class AgreementGate:
             return False
         if self.test == "exact":
             return bool(answers.exact_match(first, [second]))
-        return answers.token_f1(first, second) >= self.f1
+        return answers.token_f1(first, second) >= number(self.f1)
 
 
 @dataclasses.dataclass(frozen=True)

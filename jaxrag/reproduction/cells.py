@@ -24,6 +24,7 @@ def table_cells(
     results: Mapping[tuple[int, str], Results],
     *,
     whole: bool = True,
+    substituted: bool = False,
 ) -> list[Cell]:
     """The cells of a table whose jobs have been executed.
 
@@ -33,6 +34,8 @@ def table_cells(
       scale: of the results.
       results: by row and questions, as `work.add_table` returns them.
       whole: whether runs answered all questions.
+      substituted: whether other models or data stand for the paper's; then no printed value stands
+        beside ours.
     """
 
     def read(number: int, column: Column, metric: str) -> Measured | None:
@@ -46,13 +49,14 @@ def table_cells(
         return None if ours is None else outputs.scored().measure(ours)
 
     columns = table.columns(printed, scale)
-    maker = CellMaker(printed, columns, read, comparable=scale == "paper" and whole)
+    paper = scale == "paper" and not substituted
+    maker = CellMaker(printed, columns, read, comparable=paper and whole)
     names: dict[int, tuple[str, str]] = {}
     for (number, _), outputs in results.items():
         for run in outputs.runs():
             names.setdefault(number, _names(run.config))
     return [
-        _with_models(cell, names.get(number, ("", "")), row.generator, scale)
+        _with_models(cell, names.get(number, ("", "")), row.generator, paper=paper)
         for number, row in enumerate(printed.rows)
         for cell in maker.of_row(number, table.values(row))
     ]
@@ -65,11 +69,11 @@ def _names(config: Mapping[str, Any]) -> tuple[str, str]:
     return ("" if model == "unnamed" else shown_name(model)), shown_name(retriever)
 
 
-def _with_models(cell: Cell, names: tuple[str, str], generator: str | None, scale: str) -> Cell:
+def _with_models(cell: Cell, names: tuple[str, str], generator: str | None, *, paper: bool) -> Cell:
     """The cell of a row that ran with some models; without a printed value of another generator."""
     model, retriever = names
     same = not model or not generator or same_model(generator, model)
-    printed = cell.printed if scale == "paper" and same else None
+    printed = cell.printed if paper and same else None
     return cell._replace(printed=printed, model=model, retriever=retriever)
 
 
@@ -134,12 +138,13 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
     try:
         ids, models = record.get("ids", {}), record.get("models") or [""]
         table = shown_name(models[0]) if len(models) == 1 else ""
+        paper = record.get("scale") == "paper" and not record.get("substitutes")
         return [
             _with_models(
                 _read_cell(line, ids),
                 (line.get("model", table), line.get("retriever", "")),
                 line.get("generator"),
-                str(record.get("scale")),
+                paper=paper,
             )
             for line in record.get("cells", ())
         ]

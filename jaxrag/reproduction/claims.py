@@ -1,10 +1,11 @@
 """Claims of the papers, each tied to cells of a table, with a verdict from our runs.
 
-A claim says that one row is better than another. Each comparison is a difference whose 95 %
-interval is paired over the questions that both rows answered:
+A claim says that one row is better than another. Each comparison is a difference that is paired
+over the questions that both rows answered, with a 95 % interval and the p-value of a sign-flip
+test, adjusted for the number of the claim's comparisons (Holm):
 
-- replicated: the interval is above zero for every comparison of the claim;
-- contradicted: it is below zero for at least one;
+- replicated: the difference is above zero with p < 0.05 for every comparison of the claim;
+- contradicted: it is below zero with p < 0.05 for at least one;
 - undecided otherwise, with the number of questions that would decide it at the difference that the
   paper prints, with a power of 80 %. So is what was measured once, such as the seconds of a run,
   which has no interval.
@@ -19,7 +20,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.significance import Interval, needed_questions
+from jaxrag.evaluation.significance import (
+    LEVEL,
+    Interval,
+    holm,
+    needed_questions,
+    normal_p,
+    sign_flip_test,
+)
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL, Cell, Column
 from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
@@ -78,6 +86,7 @@ class Comparison(NamedTuple):
       needed: questions (of each data set) that would decide it; None if it is decided or not known.
       once: whether a single measurement was made, so that the interval has no width.
       paired: whether the values of the same questions were compared; else two independent means.
+      p: two-sided p-value, adjusted for the number of comparisons; NaN where it is not known.
     """
 
     subject: str
@@ -87,17 +96,23 @@ class Comparison(NamedTuple):
     needed: int | None
     once: bool = False
     paired: bool = True
+    p: float = math.nan
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of our interval alone."""
+        """The verdict of this comparison."""
         if self.ours is None:
             return "not measured"
-        if self.once:
+        if self.once or not self.p < 1 - LEVEL:
             return "undecided"
-        if self.ours.low > 0:
-            return "replicated"
-        return "contradicted" if self.ours.high < 0 else "undecided"
+        return "replicated" if self.ours.mean > 0 else "contradicted"
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons of a claim with p-values that are adjusted for their number (Holm)."""
+    known = [i for i, c in enumerate(comparisons) if not math.isnan(c.p)]
+    new = dict(zip(known, holm([comparisons[i].p for i in known]), strict=True))
+    return [c._replace(p=new.get(i, c.p)) for i, c in enumerate(comparisons)]
 
 
 def overall(comparisons: Sequence[Comparison]) -> Verdict:
@@ -121,7 +136,7 @@ def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[
         pair = _Pair(claim, printed, ours, theirs)
         each = [value for column in columns for value in pair.on(column, by_place)]
         compared += each if claim.over == "each" else pair.averaged(each)
-    return [value.comparison for value in compared]
+    return adjusted([value.comparison for value in compared])
 
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
@@ -166,11 +181,16 @@ class _Value(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """Our difference in the table's unit; ``spread`` is the standard deviation of a question's."""
+    """Our difference in the table's unit.
+
+    ``spread`` is the standard deviation of a question's difference, ``p`` the p-value, before it
+    is adjusted.
+    """
 
     interval: Interval | None = None
     spread: float = math.nan
     paired: bool = True
+    p: float = math.nan
 
 
 class _Compared(NamedTuple):
@@ -237,14 +257,15 @@ class _Pair(NamedTuple):
         self, column: Column, metric: str, values: Sequence[_Value], cells: Mapping[_CellKey, Cell]
     ) -> _Compared:
         unit = self.printed.units[metric]
-        ours, spread, paired = self._measured(column, metric, cells, 100 if unit in _PERCENT else 1)
+        factor = 100 if unit in _PERCENT else 1
+        ours, spread, paired, p = self._measured(column, metric, cells, factor)
         effect = self.effect(values)
         printed = effect if column.same else None
         named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
         subject = f"{column.heading}{named}, {self._against}"
         needed = _needed(ours, spread, effect)
         once = ours is not None and ours.low == ours.high and math.isnan(spread)
-        comparison = Comparison(subject, unit, printed, ours, needed, once, paired)
+        comparison = Comparison(subject, unit, printed, ours, needed, once, paired, p)
         return _Compared(comparison, column, spread)
 
     def _measured(
@@ -256,16 +277,18 @@ class _Pair(NamedTuple):
         mine = _scaled(ours.ours, self._sign * factor)
         if self.theirs is None:
             bound = self._sign * self.claim.bound
-            spread = _spread(list(mine.values.values()))
-            return _Difference(_shifted(mine.interval, -bound), spread)
+            over = _shifted(mine.interval, -bound)
+            return _Difference(over, _spread(list(mine.values.values())), p=normal_p(*over[:3]))
         theirs = cells.get((self.theirs, column, metric))
         if theirs is None or theirs.ours is None or not theirs.ours.interval.n:
             return _Difference()
         other = _scaled(theirs.ours, self._sign * factor * self.claim.factor)
         if mine.values and other.values:
             paired = difference(mine, other)
-            return _Difference(paired.interval, _spread(list(paired.values.values())))
-        return _Difference(unpaired(mine.interval, other.interval), paired=False)
+            values = list(paired.values.values())
+            return _Difference(paired.interval, _spread(values), p=sign_flip_test(np.array(values)))
+        apart = unpaired(mine.interval, other.interval)
+        return _Difference(apart, paired=False, p=normal_p(*apart[:3]))
 
     def averaged(self, each: Sequence[_Compared]) -> list[_Compared]:
         """The comparison of the means over columns."""
@@ -284,7 +307,8 @@ class _Pair(NamedTuple):
         needed = _needed(ours, spread, effect)
         once = any(p.comparison.once for p in each)
         paired = all(p.comparison.paired for p in each)
-        comparison = Comparison(subject, unit, effect, ours, needed, once, paired)
+        p = math.nan if ours is None or once else normal_p(*ours[:3])
+        comparison = Comparison(subject, unit, effect, ours, needed, once, paired, p)
         return [_Compared(comparison, Column(AVERAGE, ()), spread)]
 
 
@@ -332,6 +356,7 @@ def as_json(name: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "needed": c.needed,
                 "once": c.once,
                 "paired": c.paired,
+                "p": None if math.isnan(c.p) else c.p,
             }
             for c in comparisons
         ],

@@ -36,9 +36,10 @@ tiny tests the code and has no results here.
 
 A result at the scale small, and the verdict at the papers' scale, are:
 
-- same direction, replicated: for every comparison of the claim, the 95 % interval of the difference
-  (paired over questions) is above zero;
-- opposite, contradicted: for at least one it is below zero;
+- same direction, replicated: for every comparison of the claim, the difference (paired over
+  questions) is above zero with p < 0.05 by a sign-flip test, adjusted for the number of the claim's
+  comparisons (Holm);
+- opposite, contradicted: for at least one it is below zero so;
 - open, undecided: otherwise. The number of questions (of each data set) is what would decide the
   last of its comparisons, at the difference that the paper prints and with a power of 80 %. There
   is none if all our differences are 0, or if the paper prints none.
@@ -53,9 +54,9 @@ The columns of a paper's first table:
   stand for another data set; n is the number of questions, or of seeds;
 - measured with: the language models and the date, see also [records](#records).
 
-Where the record of a table or figure holds no values of questions, claims that were added after it
-was made are judged by its means, compared as independent ones ("not paired"). These intervals are
-usually wider than paired ones.
+All results are computed from the records' values of single questions when this page is written.
+Where a record of an older version holds none, its means are compared as independent ones ("not
+paired"), whose intervals are usually wider.
 """
 _WORDS = {"replicated": "same direction", "contradicted": "opposite", "undecided": "open"}
 """Words for verdicts on small models, which do not judge the paper's."""
@@ -94,28 +95,16 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
             continue
         record = read_result(file)
         try:
-            judged = {entry["id"]: entry for entry in record.get("claims", ())}
-            judged |= {
-                claim.id: _by_cells(claim, record, file)
-                for claim in claims
-                if claim.table == table and claim.id not in judged
-            }
-            for name, entry in judged.items():
-                _verdict(entry)
-                _comparisons(0, entry)
-                verdicts[name] = _worded(entry, scale), record
+            cells = read_cells(record, file)
+            for claim in (claim for claim in claims if claim.table == table):
+                judged = as_json(claim.id, compare(claim, printed_tables()[table], cells))
+                verdicts[claim.id] = _worded(judged, scale), record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{file} has claims that cannot be read ({error!r}): make the table again."
             ) from error
     return verdicts
-
-
-def _by_cells(claim: Claim, record: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """A claim judged by the means in a record, which was made before the claim."""
-    comparisons = compare(claim, printed_tables()[claim.table], read_cells(record, file))
-    return as_json(claim.id, comparisons)
 
 
 def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> dict[str, Found]:

@@ -1,4 +1,4 @@
-"""Runs' language models on another engine than the local one."""
+"""The engine of language models in jobs, and how they lie on the devices."""
 
 from __future__ import annotations
 
@@ -18,40 +18,80 @@ Engine = Literal["local", "vllm", "server"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
-def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Callable[[Job], Job]:
-    """Moves the language models of runs to an engine, helpers such as judges included.
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """How language models lie on the devices; 0 and "" leave the engine's defaults.
 
-    Runs that inspect the model (DRAGIN, SeaKR) stay on the local engine, the only one that can, as
-    do trainings.
+    Attributes:
+      dtype, quantization, tensor_parallel: as in `Local` and in `Vllm`.
+      data_parallel: as in `Local`.
+      memory: as in `Vllm`.
+    """
+
+    dtype: str = ""
+    quantization: str = ""
+    tensor_parallel: int = 0
+    data_parallel: int = 0
+    memory: float = 0.0
+
+    def of(self, settings: Any) -> Any:
+        """Settings of an engine with this placement.
+
+        Raises:
+          InputError: the engine has no such setting.
+        """
+        given = {name: value for name, value in dataclasses.asdict(self).items() if value}
+        fields = {field.name for field in dataclasses.fields(settings)}
+        if unknown := given.keys() - fields:
+            way_out = {
+                "data_parallel": "start a server on each device, and give --server=NAME=URL,URL",
+                "memory": "add --engine=vllm",
+            }.get(min(unknown), "give it to the server when it is started")
+            raise InputError(
+                f"--{min(unknown)} is no setting of {type(settings).__name__}: {way_out}."
+            )
+        return dataclasses.replace(settings, **given)
+
+
+def on_engine(
+    engine: Engine,
+    servers: Mapping[str, str] | None = None,
+    placement: Placement = Placement(),
+) -> Callable[[Job], Job]:
+    """Moves the language models of jobs to an engine: readers, helpers such as judges, and those
+    that trainings ask.
+
+    Runs that inspect the model (DRAGIN, SeaKR) stay on the local engine, the only one that can.
 
     Args:
       engine: its name.
       servers: addresses by the model's name, the checkpoint without "hub:" or "package:"; "" is the
         address of all others. Only a server that is named gets prompts as tokens of that
         checkpoint's tokenizer; the chat endpoint is asked otherwise.
+      placement: of the models on the devices.
     """
 
     def moved(settings: Any) -> Any:
-        if not isinstance(settings, Local):
+        if not isinstance(settings, Local) or not settings.checkpoint:  # "": yet to be trained
             return settings
+        if engine == "local":
+            return placement.of(settings)
         if engine == "vllm":
-            return as_vllm(settings)
+            return placement.of(as_vllm(settings))
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
         addresses = servers or {}
-        if name in addresses:
-            return Server(name, addresses[name], tokenizer=settings.checkpoint)
-        if "" not in addresses:
+        if name not in addresses and "" not in addresses:
             raise InputError(f"no server for {name}: give --server={name}=http://HOST:PORT/v1.")
-        return Server(name, addresses[""])
+        tokenizer = settings.checkpoint if name in addresses else ""
+        return placement.of(Server(name, addresses.get(name, addresses.get("", "")), tokenizer))
 
     def change(job: Any) -> Any:
-        if engine == "local":
+        if engine == "local" and placement == Placement():
             return job
-        if isinstance(job, Run):
-            return job if job.needs.inspection else replaced(job, moved)
-        if isinstance(getattr(job, "run", None), Run):
-            return dataclasses.replace(job, run=change(job.run))
-        return job
+        run = job if isinstance(job, Run) else getattr(job, "run", None)
+        if engine != "local" and isinstance(run, Run) and run.needs.inspection:
+            return job
+        return replaced(job, moved)
 
     return change
 
@@ -72,7 +112,7 @@ def as_vllm(settings: Local) -> Vllm:
 
 
 def read_servers(given: list[str]) -> dict[str, str]:
-    """Addresses by model name, of texts NAME=URL or URL.
+    """Addresses by model name, of texts NAME=URL or URL; several of a model with commas.
 
     Raises:
       InputError: an address is not one of HTTP.

@@ -9,13 +9,14 @@ have the same questions.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.significance import Interval, interval, seed_interval
-from jaxrag.reproduction.claims import Comparison, unpaired
+from jaxrag.evaluation.significance import Interval, interval, normal_p, seed_interval
+from jaxrag.reproduction.claims import Comparison, adjusted, unpaired
 
 
 class At(NamedTuple):
@@ -95,7 +96,7 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
         ours = claim.ours.of(series)
         theirs = claim.theirs.of(series) if claim.theirs else _bound(claim)
         comparisons.append(_compare(claim, subject, ours, theirs))
-    return comparisons
+    return adjusted(comparisons)
 
 
 def _bound(claim: FigureClaim) -> dict[str, float]:
@@ -116,7 +117,8 @@ def _compare(
     difference = _difference(claim, ours, theirs)
     once = difference.n < 2 if claim.over_seeds else "values" not in ours
     once = once and difference.low == difference.high
-    return Comparison(subject, claim.unit, None, difference, None, once, paired or once)
+    p = math.nan if once else normal_p(*difference[:3])
+    return Comparison(subject, claim.unit, None, difference, None, once, paired or once, p)
 
 
 def _difference(claim: FigureClaim, ours: Any, theirs: Any) -> Interval:

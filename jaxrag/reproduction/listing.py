@@ -9,13 +9,13 @@ from typing import Any
 from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.printed.tables import PAPERS, PrintedRow, PrintedTable, printed_tables
-from jaxrag.reproduction.tables import SCALES, Declarations, Scale
+from jaxrag.reproduction.tables import SCALES, Declarations
 from jaxrag.types import InputError
 
 
-def result_file(workdir: Path, scale: Scale, name: str, ending: str) -> Path:
-    """File of a reproduced table or figure."""
-    return workdir / scale / f"{name.replace('/', '-')}.{ending}"
+def result_file(workdir: Path, folder: str, name: str, ending: str) -> Path:
+    """File of a reproduced table or figure; ``folder`` is the scale, and the reader if another."""
+    return workdir / folder / f"{name.replace('/', '-')}.{ending}"
 
 
 def read_result(file: Path) -> dict[str, Any]:

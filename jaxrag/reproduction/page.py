@@ -148,8 +148,14 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     environment = record["environment"]
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
     texts = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
-    text = prompts_text(record)
-    return {**texts, "Prompts": text} if text else texts
+    further = {"Prompts": prompts_text(record), "Left out": "; ".join(record.get("failed", ()))}
+    return texts | {name: text for name, text in further.items() if text}
+
+
+def setting_text(record: Mapping[str, Any]) -> str:
+    """The scale, and what stands for the paper's models and data."""
+    limit = [f"first {record['limit']:,} questions"] if record.get("limit") else []
+    return "; ".join([f"scale {record['scale']}", *record.get("substitutes", ()), *limit])
 
 
 def prompts_text(record: Mapping[str, Any]) -> str:
@@ -168,7 +174,7 @@ def markdown(
 ) -> str:
     """The page as Markdown; the table's record has its scale, date and environment."""
     scale, told = record["scale"], "; ".join(f"{k}: {v}" for k, v in facts(record).items())
-    parts = [f"## {printed.paper}, {printed.name} (scale {scale})", ""]
+    parts = [f"## {printed.paper}, {printed.name} ({setting_text(record)})", ""]
     parts += [f"{_subject(printed)} {summary(cells, printed)} {told}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed, scale)]
@@ -190,7 +196,7 @@ def html(
         sections += f"<p class='note'>{html_text(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
-        lede=f"{_subject(printed)} Scale: {record['scale']}. {summary(cells, printed)}",
+        lede=f"{_subject(printed)} Setting: {setting_text(record)}. {summary(cells, printed)}",
         facts=list(facts(record).items()),
         sections=sections,
         reading=(NOTE,),

@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from jaxrag.reproduction.measures import Measure, Results
 from jaxrag.reproduction.printed.comparison import Column
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.runs.job import Job
+from jaxrag.steps.gates import RATIO
+from jaxrag.types import InputError
 
 Scale = Literal["tiny", "small", "paper"]
 """``tiny``: 3 countries of the factbook, for tests; ``small``: models for a laptop on folders of
@@ -32,12 +35,35 @@ class Setting(NamedTuple):
       data: the questions that stand for it at this scale: DATA of METHOD@DATA in the configs.
       directory: the directory of another job whose results this one needs, such as a training. It
         is executed first.
+      sizes: the scale of which trainings have their steps.
+      ratio: of the questions that gates shall retrieve for, instead of their thresholds: "printed"
+        for what the row prints, or a number; "" keeps the thresholds.
     """
 
     scale: Scale
     dataset: str
     data: str
     directory: Callable[[Job], Path]
+    sizes: Scale
+    ratio: str = ""
+
+    def threshold(self, row: PrintedRow | None, metric: str, own: float) -> float | str:
+        """A gate's threshold: ``own``, or the ratio that a row prints as ``metric``.
+
+        Raises:
+          InputError: the row prints none.
+        """
+        if not self.ratio:
+            return own
+        if self.ratio != "printed":
+            return f"{RATIO}{float(self.ratio):g}"
+        values = row.values.get(self.dataset, {}) if row else {}
+        if (printed := values.get(metric)) is None:
+            raise InputError(
+                f"--thresholds=calibrated: the paper prints no {metric} of this row on "
+                f"{self.dataset}. Give a ratio, such as --thresholds=0.75."
+            )
+        return f"{RATIO}{printed / 100:g}"
 
     @property
     def paper(self) -> bool:
@@ -162,11 +188,13 @@ class Declarations(NamedTuple):
       tables: printed tables, and figures with printed values.
       figures: figures that are drawn.
       left_out: tables and figures that are not made, with the reason.
+      released: by paper, a job with what the released code does instead of the paper.
     """
 
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
     left_out: Mapping[str, str]
+    released: Mapping[str, Callable[[Job], Job]] = MappingProxyType({})
 
     @classmethod
     def of(cls, *parts: Declarations) -> Declarations:
@@ -175,4 +203,5 @@ class Declarations(NamedTuple):
             {name: v for part in parts for name, v in part.tables.items()},
             {name: v for part in parts for name, v in part.figures.items()},
             {name: v for part in parts for name, v in part.left_out.items()},
+            {name: v for part in parts for name, v in part.released.items()},
         )

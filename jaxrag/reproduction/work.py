@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
@@ -34,6 +34,7 @@ class Work:
     Attributes:
       jobs: by directory.
       needs: by directory, the directories of the jobs that a job needs.
+      failed: by directory, why a job could not be done when it was executed.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class Work:
         root: str | Path,
         *,
         limit: int = 0,
+        sizes: Scale | None = None,
+        ratio: str = "",
         change: Callable[[Job], Job] = lambda job: job,
     ):
         """Starts without jobs.
@@ -49,12 +52,24 @@ class Work:
           root: parent of the directories.
           limit: number of questions of every run and measurement, from the first; 0 is all.
             Trainings, and what they learn from, have all of theirs.
+          sizes: of trainings, in place of those of a table's scale.
+          ratio: see `Setting`.
           change: returns a job with other settings in its place, such as those of another engine.
         """
-        self.root, self.limit = Path(root), limit
+        self.root, self.limit, self.ratio = Path(root), limit, ratio
+        self.sizes: Scale | None = sizes
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
+        self.failed: dict[Path, str] = {}
         self._change = change
+
+    def setting(
+        self, scale: Scale, dataset: str, data: str
+    ) -> Callable[[Callable[[Job], Path]], Setting]:
+        """The `Setting` of some questions, of the function that names directories of jobs."""
+        return lambda directory: Setting(
+            scale, dataset, data, directory, self.sizes or scale, self.ratio
+        )
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
@@ -122,12 +137,14 @@ class Work:
     def execute(self, wanted: Collection[Path]) -> int:
         """Executes jobs that are not finished, those first that others need.
 
+        A job that cannot be done is added to `failed`, as are those that need it; the others are
+        executed. The same call tries it again.
+
         Returns:
           Number of questions that failed.
 
         Raises:
-          InputError: a job cannot be done; the message names its directory. The same call goes on
-            after the jobs that are finished.
+          InputError: no job could be done; the message is that of the first.
         """
         order = self.with_needs(wanted)
         todo = [path for path in order if not self.finished(path)]
@@ -140,15 +157,22 @@ class Work:
             model = _model(self.jobs[path])
             tell(f"job {number} of {len(todo)}: {path.name}")
             try:
+                for needed in self.needs[path]:
+                    if needed in self.failed:
+                        raise InputError(f"it needs {needed.name}, which could not be done")
                 outcome = self.jobs[path].execute(path)
             except InputError as error:
-                raise InputError(f"{path}: {error}") from error
+                self.failed[path] = f"{path}: {error}"
+                tell(f"left out: {self.failed[path]}")
+                continue
             if not isinstance(self.jobs[path], Run):
                 release_programs()  # a training's serve no other job
             errors += outcome.errors
             if not outcome.errors:
                 record = {"path": str(outcome.path.relative_to(path))}
                 write_text(path / DONE, json.dumps(record) + "\n")
+        if todo and len(self.failed) == len(order):
+            raise InputError(next(iter(self.failed.values())))
         return errors
 
 
@@ -173,12 +197,10 @@ def add_row(
     Returns:
       Where their results will be.
     """
-    line = table.lines[row.method]
+    line, setting = table.lines[row.method], work.setting(scale, dataset, data)
     made = {}
     for name, make in {JOB: line.job, **line.others}.items():
-        made[name] = work.add(
-            lambda directory, make=make: make(row, Setting(scale, dataset, data, directory))
-        )
+        made[name] = work.add(lambda directory, make=make: make(row, setting(directory)))
     return Results(made, row)
 
 
@@ -192,8 +214,7 @@ def add_table(
       table: the declaration.
       printed: the printed table.
       scale: of data and models.
-      only: methods and data sets that are wanted, or not wanted, with "-" before them; a method
-        stands for all that begin with it.
+      only: what is wanted, or with "-" before it not wanted, as in `chosen`.
 
     Returns:
       Results by the row's number and the questions of the column.
@@ -201,53 +222,92 @@ def add_table(
     Raises:
       InputError: the table has none of the names in ``only``.
     """
-    methods, datasets = chosen(printed, only, table.datasets)
+    wanted = chosen(printed, only, table.datasets)
     results = {}
     for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
             in_row = table.values(row)
-            own = [name for name in column.datasets if name in in_row and name in datasets]
-            if own and row.method in methods and not table.without(row.method, scale):
+            own = [name for name in column.datasets if name in in_row and name in wanted.datasets]
+            if own and wanted.row(row) and not table.without(row.method, scale):
                 made = add_row(work, table, row, scale, own[0], column.data)
                 results[number, column.data] = made
     return results
 
 
+class Chosen(NamedTuple):
+    """What ``only`` leaves of a table; all of a kind of which it names nothing."""
+
+    methods: list[str]
+    datasets: list[str]
+    generators: list[str | None]
+    retrievers: list[str | None]
+
+    def row(self, row: PrintedRow) -> bool:
+        """Whether a row is left."""
+        return (
+            row.method in self.methods
+            and row.generator in self.generators
+            and row.retriever in self.retrievers
+        )
+
+
 def chosen(
     printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
-    """Methods and data sets of a table that ``only`` names; all of a kind that it does not name.
+) -> Chosen:
+    """The rows and data sets of a table that ``only`` names.
 
-    A name after "-" is left out. ``without_columns`` are the data sets of a table that prints
-    averages alone.
+    A name after "-" is left out. A method stands for all that begin with it, a part of a model's
+    name, such as "7B", for all that have it. ``without_columns`` are the data sets of a table that
+    prints averages alone.
 
     Raises:
-      InputError: a name is neither.
+      InputError: a name is none of these.
     """
-    methods = list(dict.fromkeys(row.method for row in printed.rows))
-    return _chosen(printed.id, ("methods", methods), printed.datasets or without_columns, only)
+    rows = printed.rows
+    kinds = {
+        "methods": [row.method for row in rows],
+        "data sets": printed.datasets or without_columns,
+        "generators": [row.generator for row in rows],
+        "retrievers": [row.retriever for row in rows],
+    }
+    return Chosen(*_chosen(printed.id, kinds, only))
+
+
+_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
+    "data sets": lambda name, own: name == own,
+    "generators": lambda name, own: name in (own, *re.split(r"[-:\s]", own)),
+    "retrievers": lambda name, own: name in (own, *re.split(r"[-_+\s]", own)),
+}
+"""Whether a name of ``--only`` is one of a kind; of other kinds, a name stands for all that begin
+with it."""
 
 
 def _chosen(
-    whole: str, parts: tuple[str, Sequence[str]], datasets: Sequence[str], only: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """The parts of a table or figure and the data sets that ``only`` names.
-
-    ``parts`` are their kind, for the error, and their names.
-    """
-    kind, names = parts
-    named, left = set[str](), set[str]()
+    whole: str, kinds: Mapping[str, Sequence[str | None]], only: Collection[str]
+) -> list[list[Any]]:
+    """What ``only`` leaves of each kind of parts of a table or figure."""
+    named: dict[str, set[str]] = {kind: set() for kind in kinds}
+    left: dict[str, set[str]] = {kind: set() for kind in kinds}
     for text in only:
         name = text.removeprefix("-")
-        if name in datasets:
-            matching = {name}
-        elif not (matching := {n for n in names if n == name or n.startswith(f"{name}_")}):
-            kinds = f"{kind} are {', '.join(names)}, its data sets" if names else "data sets are"
-            raise InputError(f"{whole} has no {name!r}: its {kinds} {', '.join(datasets)}.")
-        (left if text.startswith("-") else named).update(matching)
-    of_kind = ([n for n in some if n in named] or some for some in (names, datasets))
-    first, second = ([n for n in some if n not in left] for some in of_kind)
-    return first, second
+        matching = {}
+        for kind, parts in kinds.items():
+            same = _MATCHES.get(kind, lambda name, own: own == name or own.startswith(f"{name}_"))
+            matching[kind] = {part for part in parts if part and same(name, part)}
+        if not any(matching.values()):
+            texts = (
+                f"{kind} are {', '.join(dict.fromkeys(filter(None, parts)))}"
+                for kind, parts in kinds.items()
+                if any(parts)
+            )
+            raise InputError(f"{whole} has no {name!r}: its {'; its '.join(texts)}.")
+        for kind, parts in matching.items():
+            (left if text.startswith("-") else named)[kind] |= parts
+    return [
+        [part for part in dict.fromkeys(parts) if part not in left[kind]
+         and (not named[kind] or part in named[kind])]
+        for kind, parts in kinds.items()
+    ]  # fmt: skip
 
 
 def add_figure(
@@ -261,13 +321,14 @@ def add_figure(
     Raises:
       InputError: the figure has none of the names in ``only``.
     """
-    series, datasets = _chosen(name, ("series", [*figure.series]), figure.datasets, only)
+    kinds = {"series": [*figure.series], "data sets": figure.datasets}
+    series, datasets = _chosen(name, kinds, only)
     if not datasets or (figure.series and not series):
         raise InputError(f"nothing of {name} is left by --only={','.join(only)}.")
     jobs = {job for s in series for job in figure.series[s]} or {*figure.jobs}
     results = {}
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
-        setting = functools.partial(Setting, scale, column.datasets[0], column.data)
+        setting = work.setting(scale, column.datasets[0], column.data)
         made = {
             job: work.add(lambda directory, make=make: make(setting(directory)))  # noqa: B023
             for job, make in figure.jobs.items()

@@ -28,6 +28,7 @@ from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.runs import model_check, shares
+from jaxrag.runs.calibration import calibrated
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import check_model
 from jaxrag.runs.needs import Requiring, check_needs
@@ -102,7 +103,9 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
     check(run)
+    run, calibration = calibrated(run, Path(workdir), execute)
     loaded = load(run)
+    loaded.record.update({"calibration": calibration} if calibration else {})
     with shares.opened(Path(workdir), loaded.record, loaded.questions) as share:
         answer(run, loaded, share)
         return record(loaded, share) if share.joined() else {}

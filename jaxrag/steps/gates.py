@@ -6,11 +6,45 @@ with their methods.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.steps.episode import Episode
 from jaxrag.text.sentences import first_word
+from jaxrag.types import InputError
+
+RATIO = "ratio:"
+"""Begins a threshold that is the share of questions that shall retrieve."""
+
+
+def read_ratio(name: str, threshold: float | str) -> float | None:
+    """The share that a threshold stands for; None if it is a number.
+
+    Raises:
+      InputError: it is neither a number nor "ratio:SHARE" with a share from 0 to 1.
+    """
+    if not isinstance(threshold, str):
+        return None
+    with contextlib.suppress(ValueError):
+        share = float(threshold.removeprefix(RATIO))
+        if threshold.startswith(RATIO) and 0 <= share <= 1:
+            return share
+    raise InputError(f"{name} is {threshold!r}: give a number, or {RATIO}SHARE from 0 to 1.")
+
+
+def number(threshold: float | str) -> float:
+    """A threshold that decides.
+
+    Raises:
+      InputError: it is a ratio, which only a run turns into a number.
+    """
+    if isinstance(threshold, str):
+        raise InputError(
+            f"the gate's threshold is {threshold!r}, for which a run sets a number on training "
+            "questions: give a number here."
+        )
+    return threshold
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,10 @@ the inner product; vectors of unit length make it their cosine. docs/encoders.md
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.dense.encoder import BiEncoder
 
 INSTRUCTION = "Represent this sentence for searching relevant passages: "
@@ -102,3 +104,22 @@ def dpr(
         max_length=256,
         normalise=False,
     )
+
+
+def published_encoder(checkpoint: str) -> BiEncoder:
+    """The encoder of a checkpoint with its family's settings above, known by the name.
+
+    Those of bge get no instruction. All others are used as their checkpoint declares.
+    """
+    name = short_name(checkpoint).lower()
+    families = {
+        "bge-": partial(bge, instruction=False),
+        "mxbai-": mxbai,
+        "nomic-embed": nomic,
+        "contriever": contriever,
+        "e5-small": e5,
+        "e5-base": e5,
+        "e5-large": e5,
+    }
+    family = next((make for begin, make in families.items() if name.startswith(begin)), BiEncoder)
+    return family(checkpoint)

@@ -1,0 +1,221 @@
+"""Other models and data than a paper's in the jobs of its tables, with all other settings kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from jaxrag.data.benchmark import Benchmark, named_set
+from jaxrag.data.draw import Draw
+from jaxrag.data.folder import Folder
+from jaxrag.data.sets import SETS
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
+from jaxrag.models.checkpoint.files import short_name
+from jaxrag.reproduction.printed.models import GENERATORS
+from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.published_encoders import published_encoder
+from jaxrag.retrieval.dense.scann.index import Scann
+from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
+from jaxrag.runs.job import Job
+from jaxrag.runs.settings_tree import replaced
+from jaxrag.types import InputError
+
+Index = Literal["", "exact", "scann", "bm25"]
+INDEXES: tuple[Index, ...] = get_args(Index)
+
+QUERY_LIKELIHOOD = "query_likelihood"
+"""Instead of a reranker's checkpoint: the reader's likelihood of the query, given the passage."""
+
+GOLD = "gold+"
+"""Begins a corpus of the gold passages of a set, and a number of others."""
+
+DRAWN = {"tiny": (8, 4), "small": (300, 100)}
+"""Most questions to train on, and to evaluate, of a set drawn at random, by the sizes."""
+
+_ROLES = {
+    "JudgeGate": ("judge", "judge"),
+    "RelevanceJudge": ("model", "judge"),
+    "Rewriter": ("model", "rewriter"),
+}
+"""Class of settings -> the field of its language model, and the role of that."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitutes:
+    """What stands for models and data of a paper; "" and empty: nothing does.
+
+    Attributes:
+      reader: checkpoint of the model that answers, in place of each generator of the paper, also
+        where trainings and labels ask it. A method's own checkpoint, such as Self-RAG's, stays.
+      judge, rewriter: checkpoints of the models that judge and that rewrite, where the paper has
+        others than the generator; "" is the reader if that is given.
+      encoder: checkpoint of the encoder of dense indexes.
+      reranker: checkpoint, or `QUERY_LIKELIHOOD`.
+      index: kind of the index of dense vectors; "bm25" needs no encoder.
+      data: by the name of a published set: a folder of questions, or the name of another set.
+      folders: a folder of folders, each the data of the set of its name. A table's other sets are
+        left out.
+      corpus: name or directory of a built corpus, or a folder with ``corpus.jsonl``, that all
+        questions are searched in; "gold+N": the set's gold passages in the paper's corpus and N
+        others.
+      sizes: "small" or "tiny" bounds the questions that are drawn at random, see `DRAWN`.
+    """
+
+    reader: str = ""
+    judge: str = ""
+    rewriter: str = ""
+    encoder: str = ""
+    reranker: str = ""
+    index: Index = ""
+    data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    folders: str = ""
+    corpus: str = ""
+    sizes: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.data:
+            named_set(name)
+        number = self.corpus.removeprefix(GOLD)
+        if self.corpus.startswith(GOLD) and not number.isdecimal():
+            raise InputError(f"--corpus is {self.corpus!r}: give a number, such as gold+100000.")
+
+    def on(self, job: Job) -> Job:
+        """The job with these models and data.
+
+        Raises:
+          InputError: a substitute does not fit a setting of the job.
+        """
+        return replaced(job, self._change) if self.given else job
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The substitutes that are given, by name."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+
+    @property
+    def texts(self) -> list[str]:
+        """What stands for what, for headings."""
+        models = {
+            "all generators": self.reader,
+            "judges": self.judge,
+            "rewriters": self.rewriter,
+            "dense encoders": self.encoder,
+            "rerankers": self.reranker,
+        }
+        parts = [f"{short_name(name)} for {what}" for what, name in models.items() if name]
+        parts += [f"{self.index} search"] if self.index else []
+        parts += [f"{Path(other).name} for {name}" for name, other in self.data.items()]
+        parts += [f"folders of {Path(self.folders).name} for the sets"] if self.folders else []
+        return parts + ([f"corpus {Path(self.corpus).name}"] if self.corpus else [])
+
+    def missing(self, datasets: Collection[str]) -> list[str]:
+        """The data sets that have no folder in `folders`."""
+        if not self.folders:
+            return []
+        return [name for name in datasets if name not in self.data and not self._folder(name)]
+
+    def _folder(self, name: str) -> str:
+        folder = Path(self.folders) / name
+        return str(folder) if self.folders and (folder / "queries.jsonl").is_file() else ""
+
+    def _change(self, settings: Any) -> Any:
+        if isinstance(settings, Benchmark):
+            return self._data(settings)
+        if isinstance(settings, Draw) and self.sizes in DRAWN:
+            train, test = map(min, (settings.train, settings.test), DRAWN[self.sizes])
+            return dataclasses.replace(settings, train=train, test=test)
+        if isinstance(settings, Scann | Exact):
+            return self._index(settings)
+        if isinstance(settings, CrossEncoder | QueryLikelihood):
+            return self._reranker(settings)
+        return self._model(settings)
+
+    def _model(self, settings: Any) -> Any:
+        """Settings with the language model of their role, if they have one."""
+        field, role = _ROLES.get(type(settings).__name__, ("model", "reader"))
+        if role == "reader" and not _is_generator(getattr(settings, field, None)):
+            return settings
+        wanted = {"judge": self.judge, "rewriter": self.rewriter}.get(role) or self.reader
+        if not wanted:
+            return settings
+        own = role != "reader" and wanted == self.reader  # None: the run's
+        return dataclasses.replace(settings, **{field: None if own else Local(wanted)})
+
+    def _index(self, index: Any) -> Any:
+        if self.index == "bm25":
+            return Bm25()
+        kind = {"exact": Exact, "scann": Scann}.get(self.index, type(index))
+        encoder, metric = index.encoder, index.metric
+        if self.encoder:
+            encoder, metric = published_encoder(self.encoder), Exact().metric
+        if kind is type(index):
+            return dataclasses.replace(index, encoder=encoder, metric=metric)
+        return kind(encoder, metric)
+
+    def _reranker(self, reranker: Any) -> Any:
+        if not self.reranker:
+            return reranker
+        if self.reranker == QUERY_LIKELIHOOD:
+            return QueryLikelihood()
+        return CrossEncoder(self.reranker)
+
+    def _data(self, data: Benchmark) -> Any:
+        published = SETS[data.name]
+        other = self.data.get(data.name) or self._folder(data.name)
+        if other in SETS:
+            published = SETS[other]
+            split = data.split if data.split in published.SPLITS else ""
+            data = Benchmark(other, split, data.corpus)
+        elif other:
+            split = "train" if data.split == "train" != published.EVALUATED else "queries"
+            if self.corpus.startswith(GOLD):
+                raise InputError(
+                    f"--corpus={self.corpus} is a part of a published corpus, and the folder "
+                    f"{other} stands for the set: name a folder with corpus.jsonl, or leave "
+                    "--corpus out."
+                )
+            task = published.TASK if published.TASK in ("yes_no", "fact_checking") else "open"
+            return Folder(other, split, self.corpus, task)
+        if not self.corpus:
+            return data
+        name = self.corpus
+        if name.startswith(GOLD):
+            base = data.corpus or published.CORPUS
+            name = f"{base}-{data.name}+{name.removeprefix(GOLD)}"
+        return dataclasses.replace(data, corpus=name)
+
+
+def _is_generator(model: Any) -> bool:
+    """Whether a language model is one of the paper's, or the small one that stands for it."""
+    if isinstance(model, Server):
+        return not model.tokenizer
+    published = {f"hub:{name}" for name in GENERATORS.values()}
+    return isinstance(model, Local) and model.checkpoint in (*published, Local().checkpoint)
+
+
+def read_substitutes(given: Mapping[str, Any], data: Sequence[str]) -> Substitutes:
+    """The substitutes of a command line.
+
+    Args:
+      given: flags by name.
+      data: texts SET=FOLDER, SET=NAME of another published set, or one folder of folders.
+
+    Raises:
+      InputError: a text has another form, or a set is unknown.
+    """
+    by_set: dict[str, str] = {}
+    folders = [text for text in data if "=" not in text]
+    for text in data:
+        name, equals, other = text.partition("=")
+        if equals and by_set.setdefault(name, other) != other:
+            raise InputError(f"--data replaces {name} by {by_set[name]} and by {other}: give one.")
+    if len(folders) > 1 or (folders and not Path(folders[0]).is_dir()):
+        raise InputError(
+            f"--data is {', '.join(folders)}: give SET=FOLDER, SET=NAME of a published set, or one "
+            "folder that has a folder for each set."
+        )
+    return Substitutes(**given, data=by_set, folders="".join(folders))

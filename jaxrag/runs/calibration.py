@@ -1,0 +1,148 @@
+"""Thresholds of gates that are given as the share of questions that retrieve, such as "ratio:0.75".
+
+A gate's threshold in nats, or its smallest F1, belongs to a language model. What can be compared
+between models is the share of questions for which a gate retrieves; the threshold for it is a
+quantile of the gate's score over training questions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.data.draw import Draw
+from jaxrag.data.leakage import question_set, without_leaks
+from jaxrag.evaluation.records import read_run
+from jaxrag.runs.parts import load_questions
+from jaxrag.types import InputError
+
+QUESTIONS = 500
+"""Training questions on which a threshold is set, from the first; or all, if there are fewer."""
+
+_LARGEST = 1e30
+"""Above all scores but infinity; unlike that, plain JSON."""
+
+DIRECTORY = "calibration"
+"""In a run's directory: the run of the training questions."""
+
+
+@runtime_checkable
+class Calibrated(Protocol):
+    """A gate whose threshold may be a ratio."""
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of questions that shall retrieve; None if the threshold is a number."""
+        ...
+
+    def score(self, trace: Mapping[str, Any]) -> float:
+        """The score of a question: it retrieves if this is above the threshold."""
+        ...
+
+    def at(self, threshold: float) -> Self:
+        """The gate with a threshold of the score."""
+        ...
+
+
+def calibrated(
+    run: Any, workdir: Path, execute: Callable[[Any, Path], Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The run with a number as its gate's threshold, and how that was found.
+
+    The gate is asked for the first `QUESTIONS` questions of the training split of the run's data,
+    in a run of its own in ``workdir``/calibration. What the store has is not computed again.
+
+    Args:
+      run: a `jaxrag.runs.run.Run`.
+      workdir: of the run.
+      execute: executes a run.
+
+    Returns:
+      The run, and {} if its gate's threshold is a number already; else the ratio that was wanted
+      and the one that was reached on the training questions, the threshold, and the questions'
+      data and number.
+
+    Raises:
+      InputError: the data have no training split, or training questions are evaluated, too, and
+        ``leakage`` is not "keep".
+    """
+    gate = getattr(run.method, "gate", None)
+    if not isinstance(gate, Calibrated) or gate.ratio is None:
+        return run, {}
+    sub = dataclasses.replace(
+        run,
+        method=dataclasses.replace(run.method, gate=gate.at(_LARGEST)),
+        data=training_split(run.data),
+        limit=QUESTIONS,
+        label=f"{run.name}, calibration",
+    )
+    _check(run, sub)
+    execute(sub, workdir / DIRECTORY)
+    records = read_run(workdir / DIRECTORY).records
+    scores = np.array([gate.score(r["trace"]) for r in records if "trace" in r])
+    threshold, reached = threshold_of(scores, gate.ratio)
+    found = {
+        "ratio": gate.ratio,
+        "reached": reached,
+        "threshold": threshold,
+        "questions": len(scores),
+        "split": getattr(sub.data, "split", "") or getattr(sub.data, "part", ""),
+    }
+    method = dataclasses.replace(run.method, gate=gate.at(threshold))
+    return dataclasses.replace(run, method=method), found
+
+
+def _check(run: Any, sub: Any) -> None:
+    """Refuses training questions that the run evaluates."""
+    cache = Path(run.cache)
+    (evaluated, questions), (trained, asked) = (load_questions(r, cache) for r in (run, sub))
+    texts = [question.text for question in asked]
+    tested = question_set(f"the evaluated data {evaluated.label}", (q.text for q in questions))
+    without_leaks(asked, texts, [tested], name=trained.label, leakage=run.leakage)
+
+
+def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, float]:
+    """The threshold t at which the share of scores above t is nearest to ``ratio``.
+
+    t is one of the finite scores, or 0. Of two as near, the smaller one is taken, which retrieves
+    more often. Infinite scores are above every threshold.
+
+    Returns:
+      t and the share.
+
+    Raises:
+      InputError: there are no scores.
+    """
+    if not scores.size:
+        raise InputError(
+            "no training question was answered, so there is no threshold for a ratio: see "
+            f"answers.jsonl in the run's directory {DIRECTORY}."
+        )
+    thresholds = np.unique([0.0, *scores[np.isfinite(scores)]])
+    shares = 1 - np.searchsorted(np.sort(scores), thresholds, side="right") / scores.size
+    best = int(np.argmin(np.abs(shares - ratio)))
+    return float(thresholds[best]), float(shares[best])
+
+
+def training_split(data: Any) -> Any:
+    """Settings of the training questions of some data.
+
+    Raises:
+      InputError: there are none.
+    """
+    if isinstance(data, Draw):
+        return dataclasses.replace(data, part="train")
+    split = getattr(data, "split", None)
+    if split is None or split == "train":
+        raise InputError(
+            f"a threshold that is a ratio is set on the training split of the data, and "
+            f"{type(data).__name__}({getattr(data, 'name', '')}) has none that is not evaluated: "
+            "give a number."
+        )
+    changes = {"split": "train"} | ({"first": 0} if hasattr(data, "first") else {})
+    return dataclasses.replace(data, **changes)

@@ -1,0 +1,161 @@
+"""Other models and data in the jobs of tables."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import ars, baselines, dtr, r3
+from configs.papers import ALL
+from experiments import reproduce
+from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.folder import Folder
+from jaxrag.engines.local.engine import Local
+from jaxrag.reproduction.cells import table_cells
+from jaxrag.reproduction.printed.tables import printed_tables
+from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
+from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.published_encoders import e5
+from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
+from jaxrag.runs.run import Run
+from jaxrag.types import InputError
+
+READER = "hub:Qwen/Qwen2.5-3B-Instruct"
+
+
+def jobs_of(name: str, *flags: str) -> list[Any]:
+    _, values = reproduce.read_command(["reproduce", name, *flags])
+    work = reproduce._work([name], values)
+    reproduce.add(work, name, values.scale, reproduce._only(name, values))
+    return list(work.jobs.values())
+
+
+def test_the_reader_answers_judges_and_rewrites_with_the_papers_settings() -> None:
+    reader = Substitutes(reader=READER)
+    run: Any = dtr.get_config("llm_judge@paper-nq")
+    changed: Any = reader.on(run)
+    assert changed == Substitutes(reader=READER, judge=READER).on(run)
+    assert (changed.model, changed.method, changed.index) == (Local(READER), run.method, run.index)
+    rewriting: Any = reader.on(ars.get_config("judge@paper-boolq"))
+    assert rewriting.method.rewriter.model is None and rewriting.model == Local(READER)
+    judged: Any = Substitutes(judge="hub:a/b").on(ars.get_config("judge@paper-boolq"))
+    assert judged.method.order.judge.model == Local("hub:a/b")
+    assert judged.model == ars.get_config("judge@paper-boolq").model  # type: ignore
+    # trainings ask it, and a method's own checkpoint stays
+    trained: Any = reader.on(r3.get_config("train_r3@paper-nq"))
+    assert trained.model == Local(READER)
+    own = baselines.get_config("self_rag@paper-popqa")
+    assert reader.on(own) == own
+
+
+def test_encoder_index_and_reranker() -> None:
+    run: Any = dtr.get_config("rerank@paper-nq")
+    changed: Any = Substitutes(encoder="hub:intfloat/e5-base-v2", index="exact").on(run)
+    assert changed.index == Exact(e5()) and changed.reranker == run.reranker
+    assert Substitutes(index="bm25").on(run).index == Bm25()  # type: ignore
+    assert Substitutes(reranker="query_likelihood").on(run).reranker == QueryLikelihood()  # type: ignore
+    assert Substitutes(reranker="hub:a/b").on(run).reranker == CrossEncoder("hub:a/b")  # type: ignore
+
+
+def test_data_are_folders_other_sets_and_parts_of_the_corpus(tmp_path: Path) -> None:
+    def data(job: Any, **given: Any) -> Any:
+        changed: Any = Substitutes(**given).on(job)
+        return changed.data
+
+    nq, train = dtr.get_config("dtr@paper-nq"), r3.get_config("train_r3@paper-nq")
+    folder = str(tmp_path / "mine")
+    assert data(nq, data={"nq": folder}, corpus="pool") == Folder(folder, "queries", "pool")
+    assert data(train, data={"nq": folder}) == Folder(folder, "train")
+    assert data(nq, data={"squad": folder}) == Benchmark("nq")
+    assert data(nq, data={"nq": "webq"}) == Benchmark("webq")
+    assert data(nq, corpus="gold+1000") == Benchmark("nq", corpus="psgs_w100-nq+1000")
+    with pytest.raises(InputError, match=r"is a part of a published corpus"):
+        data(nq, data={"nq": folder}, corpus="gold+1000")
+    drawn: Any = Substitutes(data={"boolq": folder}, sizes="small").on(
+        ars.get_config("rag@paper-boolq")
+    )
+    assert drawn.data.source == Folder(folder, "train", task="yes_no")
+    assert (drawn.data.train, drawn.data.test) == (300, 100)
+
+
+def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
+    (tmp_path / "nq").mkdir()
+    (tmp_path / "nq" / "queries.jsonl").write_text("", "utf-8")
+    given = read_substitutes({}, [str(tmp_path)])
+    assert given.missing(["nq", "squad"]) == ["squad"]
+    runs = jobs_of("pairs/table2", f"--data={tmp_path}", f"--reader={READER}")
+    assert {run.data for run in runs} == {Folder(str(tmp_path / "nq"))}
+    with pytest.raises(InputError, match=r"has none of the data sets of r3/table7: .*pubhealth"):
+        jobs_of("r3/table7", f"--data={tmp_path}")
+
+
+def test_generators_of_a_size_and_what_is_unknown() -> None:
+    models = {run.model.name for run in jobs_of("dtr/table2", "--scale=paper", "--only=72B,nq")}
+    assert models == {"Qwen2.5-72B-Instruct"}
+    with pytest.raises(InputError, match=r"its generators are .*Qwen2\.5-72B-Instruct"):
+        jobs_of("dtr/table2", "--scale=paper", "--only=3B")
+
+
+def test_the_released_code_in_a_table() -> None:
+    (run,) = jobs_of("dtr/table2", "--fidelity=released", "--only=7B,nq,dtr_u0.01", "--scale=paper")
+    reader = run.method.reader
+    assert (reader.repetition_penalty, reader.answer_tokens, reader.fidelity) == (
+        1.1,
+        1024,
+        "released",
+    )
+    assert run.method.select.score == "cosine_sum" and run.method.gate.threshold == 0.01
+    assert run.index.encoder.checkpoint == "hub:BAAI/bge-base-en-v1.5"
+    assert not run.index.encoder.embed_title
+    (plain,) = jobs_of(
+        "dtr/table2", "--fidelity=released", "--only=7B,nq,standard_rag", "--scale=paper"
+    )
+    assert not hasattr(plain.method.select, "score")
+    with pytest.raises(InputError, match=r"no released code .* for errr"):
+        jobs_of("errr/table2", "--fidelity=released", "--scale=paper")
+
+
+def test_thresholds_are_the_printed_ratios() -> None:
+    (run,) = jobs_of(
+        "dtr/table2", "--thresholds=calibrated", "--only=7B,hotpotqa,dtr_u0.001", "--scale=paper"
+    )
+    assert run.method.gate.threshold == "ratio:0.877"  # Table 2, 7B
+    (run,) = jobs_of("pairs/table2", "--thresholds=0.5", "--only=nq,pairs", "--scale=paper")
+    assert (run.method.gate.test, run.method.gate.f1) == ("f1", "ratio:0.5")
+    with pytest.raises(InputError, match=r"--thresholds is 'ratio:half'"):
+        jobs_of("pairs/table2", "--thresholds=half")
+
+
+def test_no_printed_value_beside_a_substitute() -> None:
+    name = "pairs/table2"
+    table, printed = ALL.tables[name], printed_tables()[name]
+    whole = table_cells(table, printed, "paper", {})
+    assert any(cell.printed is not None for cell in whole)
+    assert all(
+        c.printed is None for c in table_cells(table, printed, "paper", {}, substituted=True)
+    )
+
+
+@pytest.mark.parametrize("name", [*ALL.tables, *ALL.figures])
+def test_every_table_takes_another_reader_encoder_and_corpus(name: str) -> None:
+    jobs = jobs_of(
+        name, f"--reader={READER}", "--encoder=hub:a/b", "--corpus=gold+10", "--sizes=small"
+    )
+    readers = [job.model for job in jobs if isinstance(job, Run)]
+    own = {"selfrag_llama2_7b", "selfrag"}
+    assert {model.name for model in readers} <= {"Qwen2.5-3B-Instruct", *own}
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "error"),
+    [
+        (["nq=a", "nq=b"], {}, "replaces nq by a and by b"),
+        (["nix=a"], {}, "'nix' is no published set"),
+        (["/nowhere"], {}, "one folder that has a folder for each set"),
+        ([], {"corpus": "gold+many"}, "give a number"),
+    ],
+)
+def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        read_substitutes(given, data)
