@@ -447,16 +447,18 @@ def paid_text(
     for name in sorted({need.api for need in needs if need.api}):
         jobs, price = [need for need in needs if need.api == name], prices.get(name)
         dollars = "name its price in the file of $JAXRAG_PRICES"
+        calls = _sum(jobs, "llm_calls")
         if price is not None:
             known = {cost: _sum(jobs, cost) or 0 for cost in _TOKENS}
-            dollars = f"${price.of_question(known):,.2f} at the price of {price.date}"
-        calls = _count(_sum(jobs, "llm_calls"))
-        lines.append(f"{name}: {calls} calls, {dollars}{_unknown(jobs)}")
+            spent = UNKNOWN if calls is None else f"{price.of_question(known):,.2f}"
+            dollars = f"dollars: {spent}, at the price of {price.date}"
+        lines.append(f"{name}: {_count(calls)} calls, {dollars}{_unknown(jobs)}")
     if jobs := [need for need in needs if need.paid_search]:
         searches = _sum(jobs, "searches")
         dollars = "give --search_price, the dollars for 1,000"
         if search_price is not None:
-            dollars = f"${(searches or 0) * search_price / 1000:,.2f}"
+            spent = UNKNOWN if searches is None else f"{searches * search_price / 1000:,.2f}"
+            dollars = f"dollars: {spent}"
         lines.append(f"web: {_count(searches)} searches, {dollars}{_unknown(jobs)}")
     return "\n".join(lines)
 

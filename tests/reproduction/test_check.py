@@ -221,14 +221,17 @@ def test_paid_calls_and_searches(table: dict[Any, Row]) -> None:
     price = Price(0.5, 1.5, "2024-02-16")
     # 500 x (500 x 0.5 + 100 x 1.5) / 1e6 dollars
     assert paid_text([need], {"gpt-3.5-turbo": price}, 5.0) == (
-        "gpt-3.5-turbo: 500 calls, $0.20 at the price of 2024-02-16\nweb: 500 searches, $2.50"
+        "gpt-3.5-turbo: 500 calls, dollars: 0.20, at the price of 2024-02-16\n"
+        "web: 500 searches, dollars: 2.50"
     )
     told = paid_text([need], {}, None)
     assert "500 calls, name its price in the file of $JAXRAG_PRICES" in told
     assert "500 searches, give --search_price" in told
     table.clear()
     unknown = need_of("rag-1", dataclasses.replace(run, limit=500))
-    assert "unknown calls, $" in (told := paid_text([unknown], {"gpt-3.5-turbo": price}, None))
+    assert "unknown calls, dollars: unknown, at" in (
+        told := paid_text([unknown], {"gpt-3.5-turbo": price}, None)
+    )
     assert "; 1 of 1 jobs are unknown and not counted" in told
     assert not paid_text([need_of("x-1", dtr.get_config("dtr@paper-nq"))], {}, None)
 

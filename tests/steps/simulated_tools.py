@@ -74,7 +74,6 @@ class _World(NamedTuple):
     sureness: Sequence[float]
     alike: bool
     number: int
-    whole: bool = False  # whether outputs have as many tokens as allowed
 
     def draw(self, *parts: object) -> int:
         """A number that the parts determine."""
@@ -106,7 +105,6 @@ def bounds(
     passages: Passages | None,
     *,
     vectors: bool = True,
-    tokens: bool = False,
 ) -> list[Calls]:
     """Minimum and maximum calls of each kind for one question, sorted by name.
 
@@ -117,8 +115,6 @@ def bounds(
       questions: some are tried.
       passages: the corpus; None for a run without an index.
       vectors: whether the index has vectors of passages.
-      tokens: whether to add "prompt_tokens", in words, and "new_tokens", as many as allowed: the
-        simulated models have no real tokens.
 
     Raises:
       InputError: the method refuses the run's settings, or fails whatever the models say.
@@ -126,7 +122,7 @@ def bounds(
     step = -(-len(questions) // _QUESTIONS)
     found: list[dict[str, int]] = []
     failure: Exception | None = None
-    for world in _worlds(whole=tokens):
+    for world in _worlds():
         tools = world.tools(needs_of(method), passages, vectors=vectors)
         starts = (
             (q, functools.partial(answer_question, method, q, tools)) for q in questions[::step]
@@ -141,21 +137,20 @@ def bounds(
             failure = failure or outcome.error
     if not found:
         raise InputError(f"the method fails on every question: {failure!r}") from failure
-    kinds = sorted({kind for cost in found for kind in cost})
-    kinds = [kind for kind in kinds if tokens or not kind.endswith("tokens")]
+    kinds = sorted({kind for cost in found for kind in cost if not kind.endswith("tokens")})
     counts = {kind: [cost.get(kind, 0) for cost in found] for kind in kinds}
     return [Calls(kind, min(counts[kind]), max(counts[kind])) for kind in kinds]
 
 
-def _worlds(*, whole: bool) -> Iterator[_World]:
+def _worlds() -> Iterator[_World]:
     number = itertools.count()
     for alike in (True, False):
         for text, sureness in itertools.product(_TEXTS, _SURENESS):
-            yield _World((text,), (sureness,), alike, next(number), whole)
+            yield _World((text,), (sureness,), alike, next(number))
         for _ in range(_MIXED):
-            yield _World(_TEXTS, _SURENESS, alike, next(number), whole)
+            yield _World(_TEXTS, _SURENESS, alike, next(number))
     for text, sureness, alike in itertools.product(_LONGER, _SURENESS, (True, False)):
-        yield _World((text,), (sureness,), alike, next(number), whole)
+        yield _World((text,), (sureness,), alike, next(number))
 
 
 @functools.cache
@@ -170,11 +165,6 @@ def _words() -> PreTrainedTokenizerFast:
     )
     template = "begin {% for m in messages %}{{ m['content'] + '\\n' }}{% endfor %}"
     return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template)
-
-
-def _word_count(prompt: Prompt) -> int:
-    texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-    return sum(len(text.split()) for text in texts)
 
 
 class _Model:
@@ -195,12 +185,11 @@ class _Model:
 
     def _reply(self, prompt: Prompt, seed: int, max_new_tokens: int) -> Generation:
         number = self._world.draw((prompt, seed))
-        count = max_new_tokens if self._world.whole else min(_TOKENS, max_new_tokens)
+        count = min(_TOKENS, max_new_tokens)
         text = self._world.texts[number % len(self._world.texts)]
         sureness = self._world.sureness[number // 64 % len(self._world.sureness)]
         logprobs = (sureness,) * count
-        read = _word_count(prompt) if self._world.whole else 1
-        return Generation(text.format(number=number), (0,) * count, logprobs, "stop", read)
+        return Generation(text.format(number=number), (0,) * count, logprobs, "stop", 1)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         pairs = zip(prompts, continuations, strict=True)
