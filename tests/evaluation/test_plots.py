@@ -97,6 +97,7 @@ def test_histograms_and_clouds(drawn: Any) -> None:
     clouds = {"a": np.zeros((1, 2)), "none": np.zeros((0, 2)), "c": np.full((3, 2), -2.0)}
     axes = drawn(plots.clouds, {"nq": clouds}, x_title="x", y_title="y", around_origin=True)
     assert axes.lines[2].get_xydata().tolist() == [[-2, -2]] * 3 and axes.get_ylim() == (-2, 2)
+    assert not overlap(axes.get_xticklabels())
 
 
 def test_a_file_has_text_and_a_legend_and_names_are_escaped() -> None:

@@ -93,8 +93,8 @@ def draw_curves(axes: Axes, by_number: Mapping[int, Curve]) -> None:
         axes.plot(x, y, **look, clip_on=False)
         if len(low):
             axes.fill_between(x, low, high, color=look["color"], alpha=0.1, linewidth=0)
-    if all(float(value).is_integer() for curve in by_number.values() for value in curve.x):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    every = [float(value) for curve in by_number.values() for value in curve.x]
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=all(map(float.is_integer, every))))
     if axes.get_ylim()[0] < 0:
         axes.axhline(0, color=colours()[0]["faint"], linewidth=1)
 
@@ -167,6 +167,7 @@ def histograms(
         else:
             left, values = counts
             axes.bar(left, values, 0.96 * (left[1] - left[0]), align="edge", color=fill)
+            axes.locator_params(axis="x", nbins=6)
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set(title=name, xlabel=x_title, ylabel=f"frequency, n = {int(np.sum(values)):,}")
 
@@ -199,6 +200,7 @@ def clouds(
                 axes.plot(*points.T, ".", color=f"C{i}", alpha=0.6, markersize=4)
         reach = max(float(np.abs(points).max(initial=0)) for points in by_label.values())
         limits = (-reach, reach) if around_origin else None
+        axes.locator_params(nbins=6)
         axes.set(title=name, xlabel=x_title, ylabel=y_title, xlim=limits, ylim=limits)
 
     return _file(title, draw, [*panels.items()], list(next(iter(panels.values()))))
@@ -255,7 +257,7 @@ def elements(
             draw(axes, panels[place])
             axes.set_title(textwrap.fill(axes.get_title("left"), int(WIDTH / _LETTER) - 8))
         if title:
-            figure.suptitle(title, x=0.01, ha="left")
+            figure.suptitle(textwrap.fill(title, width // 9), x=0.01, ha="left")
         if legend:
             marks = [Line2D([], [], **series_style(i), linestyle="") for i in range(len(legend))]
             figure.legend(marks, legend, loc="outside lower left", ncols=beside)
@@ -281,7 +283,7 @@ def _style(light: Mapping[str, str]) -> dict[str, Any]:
     series = [light[f"c{i}"] for i in range(8)]
     return {
         "svg.fonttype": "none", "svg.hashsalt": "jaxrag",
-        "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 15,
+        "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 14,
         "axes.titleweight": "bold", "figure.titleweight": "bold", "axes.titlelocation": "left",
         "text.color": ink, "axes.titlecolor": ink, "axes.labelcolor": soft,
         "xtick.labelcolor": soft, "ytick.labelcolor": soft,
