@@ -121,7 +121,7 @@ def bars(
 ) -> str:
     """An SVG file of bars with intervals, by group and series; one without questions is left out.
 
-    Below a group's name stand the numbers of questions of its bars, once if they are equal.
+    Below a group's name stand the bars' numbers of questions, once if they are equal.
     """
 
     def draw(axes: Axes, groups: Mapping[str, Mapping[str, Interval]]) -> None:
@@ -134,7 +134,8 @@ def bars(
                     axes.bar(at, bar.mean, 0.95 * wide, color=f"C{i % 8}")
                 if bar.n and bar.low != bar.high:
                     axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
-            counts = dict.fromkeys(f"{bar.n:,}" for bar in group.values() if bar.n)
+            counts = [f"{bar.n:,}" for bar in group.values()]
+            counts = counts if len({*counts}) > 1 else counts[:1]
             words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
             labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
         axes.set_xticks(range(len(groups)), labels)
