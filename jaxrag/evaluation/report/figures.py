@@ -156,12 +156,12 @@ def em_against_query_ratio(
     x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
     parts = [svg.axes(x, y, x_title="query ratio: answered without retrieval, %", y_title="EM %")]
     parts += _threshold_axis(accepted, x)
-    parts.append(_band(accepted, x, y, "band direct") + _line(accepted, x, y, "curve direct"))
+    parts += reversed(_line_and_band(accepted, x, y, "direct"))
     for i, _, curve in policies:
         kind = f"c{i % svg.COLOURS}"
         ends = [(x(0), y(100 * curve.mean[0])), (x(100), y(100 * curve.mean[-1]))]
-        parts.append(_band(curve, x, y, f"band {kind}") + svg.path(ends, kind=f"chance {kind}"))
-        parts.append(_line(curve, x, y, f"curve {kind}"))
+        line, band = _line_and_band(curve, x, y, kind)
+        parts += [band, svg.path(ends, kind=f"chance {kind}"), line]
     for i, label, ratio, em in recorded:
         tip = f"{label} as run: EM {100 * em:.1f} %, {100 * ratio:.0f} % without retrieval"
         parts.append(svg.marker(x(100 * ratio), y(100 * em), i, tip=tip))
@@ -193,15 +193,14 @@ def _threshold_axis(curve: ThresholdCurve, x: svg.Scale) -> list[str]:
     return parts
 
 
-def _line(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> str:
-    points = zip(curve.query_ratio, curve.mean, strict=True)
-    return svg.path([(x(100 * r), y(100 * m)) for r, m in points], kind=kind)
-
-
-def _band(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> str:
-    up = [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, curve.high, strict=True)]
-    down = [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, curve.low, strict=True)]
-    return svg.path(up + down[::-1], kind=kind, closed=True)
+def _line_and_band(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> tuple[str, str]:
+    """The mean over the query ratio, and its interval."""
+    middle, up, down = (
+        [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, values, strict=True)]
+        for values in (curve.mean, curve.high, curve.low)
+    )
+    band = svg.path(up + down[::-1], kind=f"band {kind}", closed=True)
+    return svg.path(middle, kind=f"curve {kind}"), band
 
 
 def uncertainty_histogram(

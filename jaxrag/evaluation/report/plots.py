@@ -93,8 +93,8 @@ def draw_curves(axes: Axes, by_number: Mapping[int, Curve]) -> None:
         axes.plot(x, y, **look, clip_on=False)
         if len(low):
             axes.fill_between(x, low, high, color=look["color"], alpha=0.1, linewidth=0)
-    if all(float(value).is_integer() for curve in by_number.values() for value in curve.x):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    every = [float(value) for curve in by_number.values() for value in curve.x]
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=all(map(float.is_integer, every))))
     if axes.get_ylim()[0] < 0:
         axes.axhline(0, color=colours()[0]["faint"], linewidth=1)
 
@@ -121,7 +121,7 @@ def bars(
 ) -> str:
     """An SVG file of bars with intervals, by group and series; one without questions is left out.
 
-    Below a group's name stand the numbers of questions of its bars, once if they are equal.
+    Below a group's name stand the bars' numbers of questions, once if they are equal.
     """
 
     def draw(axes: Axes, groups: Mapping[str, Mapping[str, Interval]]) -> None:
@@ -134,7 +134,8 @@ def bars(
                     axes.bar(at, bar.mean, 0.95 * wide, color=f"C{i % 8}")
                 if bar.n and bar.low != bar.high:
                     axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
-            counts = dict.fromkeys(f"{bar.n:,}" for bar in group.values() if bar.n)
+            counts = [f"{bar.n:,}" for bar in group.values()]
+            counts = counts if len({*counts}) > 1 else counts[:1]
             words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
             labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
         axes.set_xticks(range(len(groups)), labels)
@@ -167,6 +168,7 @@ def histograms(
         else:
             left, values = counts
             axes.bar(left, values, 0.96 * (left[1] - left[0]), align="edge", color=fill)
+            axes.locator_params(axis="x", nbins=6)
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set(title=name, xlabel=x_title, ylabel=f"frequency, n = {int(np.sum(values)):,}")
 
@@ -199,6 +201,7 @@ def clouds(
                 axes.plot(*points.T, ".", color=f"C{i}", alpha=0.6, markersize=4)
         reach = max(float(np.abs(points).max(initial=0)) for points in by_label.values())
         limits = (-reach, reach) if around_origin else None
+        axes.locator_params(nbins=6)
         axes.set(title=name, xlabel=x_title, ylabel=y_title, xlim=limits, ylim=limits)
 
     return _file(title, draw, [*panels.items()], list(next(iter(panels.values()))))
@@ -255,7 +258,7 @@ def elements(
             draw(axes, panels[place])
             axes.set_title(textwrap.fill(axes.get_title("left"), int(WIDTH / _LETTER) - 8))
         if title:
-            figure.suptitle(title, x=0.01, ha="left")
+            figure.suptitle(textwrap.fill(title, width // 9), x=0.01, ha="left")
         if legend:
             marks = [Line2D([], [], **series_style(i), linestyle="") for i in range(len(legend))]
             figure.legend(marks, legend, loc="outside lower left", ncols=beside)
@@ -281,7 +284,7 @@ def _style(light: Mapping[str, str]) -> dict[str, Any]:
     series = [light[f"c{i}"] for i in range(8)]
     return {
         "svg.fonttype": "none", "svg.hashsalt": "jaxrag",
-        "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 15,
+        "font.size": 11.5, "axes.labelsize": 11.5, "axes.titlesize": 12, "figure.titlesize": 14,
         "axes.titleweight": "bold", "figure.titleweight": "bold", "axes.titlelocation": "left",
         "text.color": ink, "axes.titlecolor": ink, "axes.labelcolor": soft,
         "xtick.labelcolor": soft, "ytick.labelcolor": soft,

@@ -35,9 +35,9 @@ class Scale(NamedTuple):
         return self.start + (self.stop - self.start) * (value - low) / (high - low)
 
 
-def x_scale(low: float, high: float, *, log: bool = False) -> Scale:
+def x_scale(low: float, high: float) -> Scale:
     """A scale over the width of the plot area."""
-    return Scale(low, high, LEFT, RIGHT, log)
+    return Scale(low, high, LEFT, RIGHT)
 
 
 def y_scale(low: float, high: float) -> Scale:

@@ -74,7 +74,7 @@ def _rewards(
         for name, style in _REFERENCES.items():
             reward = _row(table, name)["means"]["reward"]["mean"]
             axes.axhline(reward, label=name, color=colours()[0]["soft"], linewidth=1.2, ls=style)
-        axes.legend(loc="best", fontsize=10)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=10)
 
     return _figure(
         title, f"{note}rewards of {', '.join(_REFERENCES)}.", draw, [values], list(values)
@@ -123,7 +123,7 @@ def choices(table: Table) -> str:
     """Histograms of the K that the learner chose for the test questions, by reward scheme."""
     learner = _learner(table)
     rows = [row for row in table["results"] if row["policy"] == learner]
-    top = 115 * max(max(row["share_of_k"]) for row in rows)
+    top = 150 * max(max(row["share_of_k"]) for row in rows)
 
     def draw(axes: Axes, number: int) -> None:
         row = rows[number]
