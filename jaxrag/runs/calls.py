@@ -28,7 +28,7 @@ RECORD_CALLS = "run a few questions with these settings, then python -m jaxrag.r
 """How an unknown method becomes known."""
 
 
-class Row(NamedTuple):
+class CostRow(NamedTuple):
     """Mean costs of a method's questions.
 
     Attributes:
@@ -65,7 +65,7 @@ def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, floa
     return {n: sum(w * c.get(n, 0) for w, c in zip(weights, costs, strict=True)) for n in names}
 
 
-def _row(run: RunSettings, kind: str) -> Row | None:
+def _row(run: RunSettings, kind: str) -> CostRow | None:
     table, prompts = read_table(TABLE), run.method.reader.prompts
     own = table.get((_bare(run.name), prompts, kind))
     return own or table.get((run.method.name, prompts, kind))
@@ -76,12 +76,12 @@ def _bare(name: str) -> str:
 
 
 @functools.cache
-def read_table(file: Path) -> dict[tuple[str, str, str], Row]:
+def read_table(file: Path) -> dict[tuple[str, str, str], CostRow]:
     """The rows of a table, by method, prompt set and kind of question."""
-    return {row[:3]: row for row in (Row(**fields) for fields in parse_json(file.read_bytes()))}
+    return {row[:3]: row for row in (CostRow(**fields) for fields in parse_json(file.read_bytes()))}
 
 
-def rows_of(path: str | Path) -> Iterator[Row]:
+def rows_of(path: str | Path) -> Iterator[CostRow]:
     """The rows of a recorded run, one for each kind of its questions.
 
     Raises:
@@ -98,7 +98,7 @@ def rows_of(path: str | Path) -> Iterator[Row]:
     for kind, each in costs.items():
         names = sorted({name for cost in each for name in cost})
         means = {n: round(sum(cost.get(n, 0) for cost in each) / len(each), 2) for n in names}
-        yield Row(_bare(method["name"]), method["reader"]["prompts"], kind, len(each), means)
+        yield CostRow(_bare(method["name"]), method["reader"]["prompts"], kind, len(each), means)
 
 
 def main(paths: Sequence[str]) -> None:

@@ -39,12 +39,12 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs import calls
-from jaxrag.runs.calls import Row
+from jaxrag.runs.calls import CostRow
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
 TABLE = {
-    (method, "dtr", "open"): Row(method, "dtr", "open", 20, costs)
+    (method, "dtr", "open"): CostRow(method, "dtr", "open", 20, costs)
     for method, costs in {
         "dtr": {"llm_calls": 2.5, "prompt_tokens": 700, "new_tokens": 150, "searches": 1.6},
         "no_retrieval": {"llm_calls": 1.0, "prompt_tokens": 40, "new_tokens": 20},
@@ -53,7 +53,7 @@ TABLE = {
 
 
 @pytest.fixture(autouse=True)
-def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Row]:
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, CostRow]:
     """A table of calls with few rows."""
     rows = dict(TABLE)
     monkeypatch.setattr(calls, "read_table", lambda file: rows)
@@ -140,14 +140,14 @@ def test_checkpoints_of_other_jobs_are_not_missing() -> None:
         need_of("ars-1", run)
 
 
-def test_trainings_count_what_they_ask(table: dict[Any, Row]) -> None:
+def test_trainings_count_what_they_ask(table: dict[Any, CostRow]) -> None:
     """R3 scores 100 passages of each question, and answers 1 + 20 evaluations."""
     for name, prompts, kind, costs in (
         ("r3_pools", "r3", "multiple_choice", {"llm_scores": 400.0}),
         ("r3", "r3", "multiple_choice", {"llm_calls": 1.0}),
         ("rrr", "errr_popqa", "open", {"llm_calls": 1.0}),
     ):
-        table[name, prompts, kind] = Row(name, prompts, kind, 3, costs)
+        table[name, prompts, kind] = CostRow(name, prompts, kind, 3, costs)
     job: Any = r3.get_config("train_r3@paper-arc_challenge")
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
     need = need_of("TrainR3-1", dataclasses.replace(job, start=start), root=Path("made"))
@@ -213,9 +213,9 @@ def test_a_training_makes_the_checkpoint_that_its_run_lacks() -> None:
         need_of("rrr-1", errr.get_config("trainable_rrr@paper-popqa"))
 
 
-def test_paid_calls_and_searches(table: dict[Any, Row]) -> None:
+def test_paid_calls_and_searches(table: dict[Any, CostRow]) -> None:
     costs = {"llm_calls": 1.0, "prompt_tokens": 500, "new_tokens": 100, "searches": 1.0}
-    table["rag", "errr_popqa", "open"] = Row("rag", "errr_popqa", "open", 20, costs)
+    table["rag", "errr_popqa", "open"] = CostRow("rag", "errr_popqa", "open", 20, costs)
     run: Any = errr.get_config("rag@paper-popqa")
     need = need_of("rag-1", dataclasses.replace(run, index=Web(), limit=500))
     price = Price(0.5, 1.5, "2024-02-16")

@@ -292,7 +292,7 @@ def test_a_killed_build_leaves_no_usable_index(tmp_path, monkeypatch) -> None:
 def test_a_full_disk_is_detected_before_writing(tmp_path, monkeypatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10))
-    with pytest.raises(InputError, match=r"index in .* needs .* GB, its disk has 0\.00 GB left"):
+    with pytest.raises(InputError, match=r"needs .* GB more, its disk has 0\.00 GB left"):
         Bm25Index.open(tmp_path, FakePassages(len(TEXTS), TEXTS))
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

@@ -201,7 +201,7 @@ def test_minilms_hidden_states_equal_torchs(minilm):
 
 def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
     small_bert.write(tmp_path, BERT, classifier=False)
-    settings = EncoderSettings("cls", title_pair=True, passage_prefix="a ", normalise=False)
+    settings = EncoderSettings(pooling="cls", title_pair=True, passage_prefix="a ", normalise=False)
     encoder = Encoder.load(str(tmp_path), settings)
     passages = [Passage("1", "Cat", "sat on mat"), Passage("2", "", "the rug"),
                 Passage("3", "bank of paris", "money"), Passage("4", "", "")]  # fmt: skip
