@@ -191,9 +191,9 @@ def main(argv: Sequence[str]) -> int:
     if values.check:
         check(checked, values, console)
         names = []
-    work = _work(values)
+    work = _work(names, values)
     for name in names:
-        add(work, name, values.scale, values.only)
+        add(work, name, values.scale, _only(name, values))
     _refuse_problems(work)
     for name in names:
         if name in ALL.tables:

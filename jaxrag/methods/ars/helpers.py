@@ -26,7 +26,7 @@ from jaxrag.methods.ars.ranker import scorer
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
+from jaxrag.retrieval.retriever import QueryEncoder, TextRetriever
 from jaxrag.runs.loading import describe
 from jaxrag.steps import prompts
 from jaxrag.steps.tools import LoadedRun, RerankerTool, embedding, needs_of
@@ -153,7 +153,7 @@ class CountBandit(_Checkpoint):
         own = None if self.context is None else embedding(encoder.identity, encoder.embed)
         return BanditTool(bandit.identity, bandit.count, own)
 
-    def _encoder(self, loaded: LoadedRun) -> TextEncoder:
+    def _encoder(self, loaded: LoadedRun) -> QueryEncoder:
         if self.context is not None:
             return self.context.load()
         if loaded.retriever is None or isinstance(loaded.retriever, TextRetriever):

@@ -30,7 +30,7 @@ from jaxrag.methods.ars.helpers import rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.methods.ars.strategies import Ranked, RewriteOrder
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
+from jaxrag.retrieval.retriever import QueryEncoder, TextRetriever
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.parts import open_index
 from jaxrag.runs.table_job import TableJob
@@ -124,7 +124,7 @@ class MakeRewards(TableJob):
         write_text(workdir / CONFIG, json.dumps({"config": table}, indent=2) + "\n")
         return lines
 
-    def _encoder(self, cache: Path) -> TextEncoder:
+    def _encoder(self, cache: Path) -> QueryEncoder:
         """The encoder of the questions that the bandit chooses by."""
         assert isinstance(self.run.method, Config)
         if self.run.method.context is not None:
