@@ -13,6 +13,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import hash64
@@ -214,6 +215,32 @@ def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Pa
     return Path(cache) / "corpora" / (f"{name}-{subset.name}" if subset else name)
 
 
+class NamedPart(NamedTuple):
+    """A part of a corpus, by its name: of "psgs_w100-nq+1000", the corpus, the set and the number
+    of others."""
+
+    corpus: str
+    gold_of: str
+    others: int
+
+
+def named_part(name: str) -> NamedPart | None:
+    """The part of a corpus that a name such as "psgs_w100-nq+1000" stands for; else None."""
+    base = next((corpus for corpus in CORPORA if name.startswith(f"{corpus}-")), "")
+    gold_of, plus, others = name.removeprefix(f"{base}-").rpartition("+")
+    if not base or not plus or not others.isdecimal():
+        return None
+    return NamedPart(base, gold_of, int(others))
+
+
+def build_arguments(name: str) -> str:
+    """What `experiments.data` is given to build a corpus, or a part of one."""
+    part = named_part(name)
+    if part is None:
+        return name
+    return f"{part.corpus} --gold_of={part.gold_of.replace('+', ',')} --others={part.others}"
+
+
 def open_corpus(name: str, cache: Path) -> Passages:
     """A built corpus by the name of its directory, such as "psgs_w100" or "nq-contexts".
 
@@ -223,7 +250,7 @@ def open_corpus(name: str, cache: Path) -> Passages:
     directory = corpus_directory(name, cache)
     if is_complete(directory):
         return Passages.open(directory)
-    what = name if name in CORPORA else name.removesuffix("-contexts")
+    what = build_arguments(name).removesuffix("-contexts")
     built = sorted(path.name for path in directory.parent.glob("*") if is_complete(path))
     raise InputError(
         f"the corpus {name} is not built in {cache}; build it with `python -m experiments.data"

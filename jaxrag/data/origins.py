@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxrag.data.benchmark import Benchmark, named_set, set_directory
-from jaxrag.data.corpora import CORPORA, corpus_directory
+from jaxrag.data.corpora import CORPORA, build_arguments, corpus_directory, named_part
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.set_row import OWN
@@ -74,10 +74,12 @@ def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
 
 
 def _command(name: str, cache: Path) -> str:
-    return f"python -m experiments.data {name} --workdir={cache}"
+    return f"python -m experiments.data {build_arguments(name)} --workdir={cache}"
 
 
 def _size(name: str) -> str:
+    if part := named_part(name):
+        return f"the gold passages of {part.gold_of} and {part.others:,} others"
     if name not in CORPORA:
         return "of unknown size"
     corpus = CORPORA[name]

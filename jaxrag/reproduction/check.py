@@ -21,7 +21,7 @@ from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import Benchmark, named_set
 from jaxrag.data.conversion import QuestionFiles
-from jaxrag.data.corpora import CORPORA
+from jaxrag.data.corpora import CORPORA, named_part
 from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
@@ -260,6 +260,8 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
     published = named_set(data.name)
     count = data.first or published.SPLITS[data.split or published.EVALUATED]
     corpus = data.corpus or published.CORPUS
+    if part := named_part(corpus):
+        return count, part.others, corpus, published.TASK  # and the gold passages
     if corpus == OWN or corpus not in CORPORA:
         return count, published.CONTEXTS_SIZE or None, published.contexts_name(), published.TASK
     return count, CORPORA[corpus].passages, corpus, published.TASK

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data import corpora
-from jaxrag.data.corpora import CORPORA, Subset, build_corpus, corpus_directory, open_corpus
+from jaxrag.data.corpora import (
+    CORPORA,
+    Subset,
+    build_arguments,
+    build_corpus,
+    corpus_directory,
+    named_part,
+    open_corpus,
+)
 from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 from tests.retrieval.corpus import published
@@ -250,3 +258,14 @@ def test_real_passages_are_built(tmp_path, monkeypatch):
         fields = lines[row].fields
         assert built[row] == Passage(fields["id"], fields["title"], fields["text"])
         assert built.row_of(fields["id"]) == row
+
+
+def test_the_command_of_a_part_of_a_corpus(tmp_path: Path) -> None:
+    """The name that a part has, and the arguments that build it again."""
+    part = Subset(ids=frozenset({"1"}), ids_of="nq+webq", others=1000)
+    name = corpus_directory("psgs_w100", tmp_path, part).name
+    assert named_part(name) == ("psgs_w100", "nq+webq", 1000)
+    assert build_arguments(name) == "psgs_w100 --gold_of=nq,webq --others=1000"
+    assert named_part("nq-contexts") is None and build_arguments("psgs_w100") == "psgs_w100"
+    with pytest.raises(InputError, match=r"experiments\.data psgs_w100 --gold_of=nq,webq"):
+        open_corpus(name, tmp_path)
