@@ -83,7 +83,8 @@ def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Pa
     whole = ppo.train(SOME, student, first, HOW, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="the reader is gone"):
         ppo.train(SOME, student, second, HOW, tmp_path / "broken")
-    assert [line["step"] for line in lines(tmp_path / "broken")] == [1, 2, 3]
+    # the line of step 3 is written once step 4 is dispatched, which broke off
+    assert [line["step"] for line in lines(tmp_path / "broken")] == [1, 2]
     with (tmp_path / "broken" / ROLLOUTS).open("a") as stream:
         stream.write('{"step": 3')  # cut short by a kill
     again = Asked()

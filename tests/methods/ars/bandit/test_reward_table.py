@@ -104,7 +104,7 @@ BAD = {
         line(4, exact_match=[1.0, 0.0]),
         r"line 4: .*exact_match. is 2 values.*3 rewr",
     ),
-    "no field": (line(1, base=None), r"line 1: field .base. is null; a list is needed"),
+    "no field": (line(1, base=None), r"line 1: field .base. is missing; the line has"),
     "other part": (line(5, part="dev"), r"line 5: .*dev"),
     "no id": (line(5, question_id=None), r"line 5: .*question_id"),
     "one id twice": (line(5, question_id="q1"), r"line 5: .*'q1' for the second time"),
