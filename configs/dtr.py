@@ -41,6 +41,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import bge, e5
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
@@ -105,8 +106,8 @@ _BGE_BASE = bge("hub:BAAI/bge-base-en-v1.5")
 _SMALL_INDEX = {"index": Scann(_bare(BiEncoder()))}
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(RUN.method).items()},
-    "dtr_released": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Scann(_bare(_BGE_BASE))}),
-    "dtr_released_e5": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Scann(_bare(e5()))}),
+    "dtr_released": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Exact(_bare(_BGE_BASE))}),
+    "dtr_released_e5": PAIRS.entry(*_RELEASED, _SMALL_INDEX, {"index": Exact(_bare(e5()))}),
     "pairs": pairs.METHODS["pairs"],
     **entries(prompted(SINGLE_SEARCH, "dtr"), PAIRS),
 }

@@ -140,7 +140,7 @@ PAIRS = Setup(
     {"model": Local(), "index": Scann(), "reranker": QueryLikelihood()},
     {
         "model": Local(QWEN_7B),
-        "index": Scann(BGE),
+        "index": Exact(BGE),  # flat, as in the released code
         "reranker": CrossEncoder("hub:BAAI/bge-reranker-base"),
     },
 )

@@ -12,13 +12,13 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr, e5
-from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 
-INDEXES: dict[str, Any] = {"bge-large-en-v1.5": Scann(BGE), "e5": Scann(e5())}
+INDEXES: dict[str, Any] = {"bge-large-en-v1.5": Exact(BGE), "e5": Exact(e5())}
 
 
 def model(generator: str) -> Local:
