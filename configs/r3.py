@@ -130,9 +130,7 @@ def _train_sidr(variant: Variant) -> TrainSidr:
         train, dev = training_of(variant.data)
         update = Update(form="released", dropout=0.1)
         epochs = _epochs(variant)
-        training = SupervisedTraining(
-            epochs=epochs, warmup_epochs=1, update=update, evaluations=20
-        )
+        training = SupervisedTraining(epochs=epochs, warmup_epochs=1, update=update, evaluations=20)
         return TrainSidr(start, (train,), Bm25(), training, (dev,), leakage="drop")
     data = (_NQ.train, _HOTPOTQA.train)
     training = SupervisedTraining(

@@ -298,7 +298,7 @@ def _problems(job: Any, root: Path, parameters: Mapping[str, float]) -> Iterator
         if not os.environ.get(name):
             yield f"${name} is not set: it holds the key of a service"
     for part in parts_in_use(job):
-        if isinstance(part, Requiring):
+        if isinstance(part, Requiring) and not isinstance(part, Scann):  # Exact would serve
             yield from _refusal(part.require)
         if isinstance(part, Benchmark):
             for one in unbuilt(part, cache):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxrag.core.file_states import one_start
+from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.leakage import check_evaluation
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.runs.loading import check_model, load_data, load_model, open_index_over
 from jaxrag.runs.needs import inspection_of, language_model_of, prompt_limit
@@ -27,6 +31,24 @@ from jaxrag.steps.tools import (
     Tools,
 )
 from jaxrag.types import InputError, Question
+
+Settings = TypeVar("Settings", bound=RunSettings)
+
+
+def with_loadable_index(run: Settings) -> Settings:
+    """The run with an exact index in place of ScaNN's where that cannot be loaded.
+
+    ScaNN runs on Linux on x86-64 alone. Exact search finds what its approximate one looks for.
+    """
+    index = run.index
+    if not isinstance(index, Scann) or not run.needs.search:
+        return run
+    try:
+        index.require()
+    except InputError:
+        tell("ScaNN cannot be loaded here: every passage is scored instead (Exact)")
+        return dataclasses.replace(run, index=Exact(index.encoder, index.metric))
+    return run
 
 
 def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:

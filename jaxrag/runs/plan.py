@@ -37,7 +37,7 @@ from jaxrag.runs.calls import expected_costs
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.needs import check_needs
-from jaxrag.runs.parts import load_questions
+from jaxrag.runs.parts import load_questions, with_loadable_index
 from jaxrag.runs.run import Run
 from jaxrag.runs.run_record import settings_record
 from jaxrag.steps.kinds import task_of
@@ -147,6 +147,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
       InputError: the run would be refused, as far as known without models and index.
     """
     cache, needs = Path(run.cache), run.needs
+    run = with_loadable_index(run)
     check_needs(run)
     dataset, questions = load_questions(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))

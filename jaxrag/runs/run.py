@@ -32,7 +32,7 @@ from jaxrag.runs.calibration import calibrated
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import check_model
 from jaxrag.runs.needs import Requiring, check_needs
-from jaxrag.runs.parts import load_questions, load_tools
+from jaxrag.runs.parts import load_questions, load_tools, with_loadable_index
 from jaxrag.runs.run_record import answer_lines, settings_record, timing_line
 from jaxrag.runs.settings import RunSettings
 from jaxrag.runs.tally import Failures, Tally
@@ -102,6 +102,7 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
+    run = with_loadable_index(run)
     check(run)
     run, calibration = calibrated(run, Path(workdir), execute)
     loaded = load(run)

@@ -17,9 +17,12 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.scann import index as scann_index
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs import parts
-from jaxrag.runs.parts import load_questions, load_tools
+from jaxrag.runs.parts import load_questions, load_tools, with_loadable_index
 from jaxrag.runs.run import Run, execute
 from jaxrag.runs.run_record import settings_record
 from jaxrag.runs.tally import Tally
@@ -238,3 +241,19 @@ class JudgedHere:
 
 class NamesAHelper(JudgedHere):
     needs = Needs(helpers={"judge": ModelHelper(Local())})
+
+
+def test_where_scann_cannot_be_loaded_every_passage_is_scored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(STANDARD_RAG, Folder("x"), Local(), Scann(metric="l2"))
+    assert with_loadable_index(run) == run
+
+    def missing() -> None:
+        raise InputError("ScaNN cannot be loaded here")
+
+    monkeypatch.setattr(scann_index, "library", missing)
+    assert with_loadable_index(run).index == Exact(metric="l2")
+    assert "every passage is scored instead" in capsys.readouterr().err
+    closed = dataclasses.replace(run, method=NO_RETRIEVAL)
+    assert with_loadable_index(closed) == closed
