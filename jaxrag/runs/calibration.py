@@ -124,7 +124,8 @@ def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, 
             f"answers.jsonl in the run's directory {DIRECTORY}."
         )
     thresholds = np.unique([0.0, *scores[np.isfinite(scores)]])
-    shares = 1 - np.searchsorted(np.sort(scores), thresholds, side="right") / scores.size
+    above = scores.size - np.searchsorted(np.sort(scores), thresholds, side="right")
+    shares = above / scores.size
     best = int(np.argmin(np.abs(shares - ratio)))
     return float(thresholds[best]), float(shares[best])
 

@@ -47,7 +47,7 @@ def test_scores_and_thresholds_of_both_gates_decide_alike() -> None:
     assert gate.score(trace("red", "blue")) == math.inf
     at = gate.at(gate.score(trace("red hat", "red")))
     assert at._agree("red hat", "red") and not at._agree("red hat", "red x y")
-    assert gate.at(1e30)._agree("a b c d e f g h", "a x")
+    assert gate.at(1e30)._agree("b c d e f g h", "b x")
     assert UncertaintyGate("ratio:0.5").score({"gate": {"value": None}}) == math.inf
     assert UncertaintyGate("ratio:0.5").at(0.25) == UncertaintyGate(0.25)
 
@@ -83,7 +83,7 @@ class Model:
 
     def load(self, cache: Path) -> ScriptedModel:
         def said(prompt: str, settings: Any) -> Any:
-            word = prompt.rpartition("word ")[2][0]
+            word = prompt.rpartition("zork ")[2][0]
             return "x", [math.exp(-U[word])]
 
         return ScriptedModel(said, last_turn=True)
@@ -92,7 +92,7 @@ class Model:
 def _run(folder: Path, ratio: str, train: str) -> Run:
     folder.mkdir()
     for name, words in {"queries": "efg", "train": train}.items():
-        rows = [{"id": w, "question": f"the word {w}", "answers": ["x"]} for w in words]
+        rows = [{"id": w, "question": f"the zork {w}", "answers": ["x"]} for w in words]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "corpus.jsonl").write_text('{"id": "p", "text": "a text about words"}\n')
     method = dtr.Config(UncertaintyGate(ratio), OnePath(n=1), Top(k=1))
@@ -103,7 +103,7 @@ def _run(folder: Path, ratio: str, train: str) -> Run:
 def test_a_run_sets_its_threshold_on_training_questions(tmp_path: Path) -> None:
     run = _run(tmp_path / "data", "ratio:0.5", "abcd")
     results = execute(run, tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     # two of 0.1, 0.2, 0.3, 0.4 are above 0.2; of 0.15, 0.35, 0.25 two
     assert config["calibration"] == {
         "ratio": 0.5,
@@ -121,6 +121,6 @@ def test_a_run_sets_its_threshold_on_training_questions(tmp_path: Path) -> None:
 
 def test_training_questions_that_are_evaluated_are_refused(tmp_path: Path) -> None:
     run = _run(tmp_path / "data", "ratio:0.5", "abe")
-    with pytest.raises(InputError, match=r"1 of 3 training questions .*\n  the word e"):
+    with pytest.raises(InputError, match=r"1 of 3 training questions .*\n  the zork e"):
         execute(run, tmp_path / "run")
     execute(dataclasses.replace(run, leakage="keep"), tmp_path / "run")

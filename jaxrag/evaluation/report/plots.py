@@ -136,8 +136,9 @@ def bars(
                     axes.vlines(at, bar.low, bar.high, color=colours()[0]["ink"], linewidth=1.3)
             counts = [f"{bar.n:,}" for bar in group.values()]
             counts = counts if len({*counts}) > 1 else counts[:1]
-            words = textwrap.wrap(name, max(int(0.85 * WIDTH / len(groups) / _LETTER), 1))
-            labels.append("\n".join([*words, f"n = {', '.join(counts)}"]))
+            letters = max(int(0.85 * WIDTH / len(groups) / _LETTER), 1)
+            lines = [textwrap.wrap(text, letters) for text in (name, f"n = {', '.join(counts)}")]
+            labels.append("\n".join(sum(lines, [])))
         axes.set_xticks(range(len(groups)), labels)
         axes.tick_params(axis="x", length=0)
         axes.set(ylabel=y_title, ylim=y)
