@@ -123,6 +123,7 @@ from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitutes
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.runs.calibration import calibration_text
 from jaxrag.runs.job import Job
 from jaxrag.steps.gates import RATIO, read_ratio
 from jaxrag.types import InputError
@@ -516,12 +517,19 @@ def _substituted(values: Any) -> list[str]:
 
 
 def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
-    """Names of the language models of runs, and the numbers of questions of these runs."""
-    models, questions = set[str](), set[int]()
+    """Of runs: the language models, the numbers of questions, and the thresholds that were set."""
+    models, questions, thresholds = set[str](), set[int](), dict[str, None]()
     for run in (run for one in results for run in one.runs()):
         models.add(name_of(run.config, "language_model"))
         questions.add(len(run.records))
-    return {"models": sorted(models - {"unnamed"}), "questions": sorted(questions)}
+        if found := run.config.get("calibration"):
+            name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
+            thresholds[f"{name}: {calibration_text(found)}"] = None
+    return {
+        "models": sorted(models - {"unnamed"}),
+        "questions": sorted(questions),
+        **({"thresholds": list(thresholds)} if thresholds else {}),
+    }
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.printed.comparison import PERCENT, Cell, CellMaker, Column
+from jaxrag.reproduction.printed.comparison import CALIBRATED, PERCENT, Cell, CellMaker, Column
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.printed.models import same_model, shown_name
 from jaxrag.reproduction.printed.tables import PrintedTable
@@ -51,30 +51,34 @@ def table_cells(
     columns = table.columns(printed, scale)
     paper = scale == "paper" and not substituted
     maker = CellMaker(printed, columns, read, comparable=paper and whole)
-    names: dict[int, tuple[str, str]] = {}
+    names: dict[int, tuple[str, str, str]] = {}
     for (number, _), outputs in results.items():
         for run in outputs.runs():
             names.setdefault(number, _names(run.config))
     return [
-        _with_models(cell, names.get(number, ("", "")), row.generator, paper=paper)
+        _with_models(cell, names.get(number, ("", "", "")), row.generator, paper=paper)
         for number, row in enumerate(printed.rows)
         for cell in maker.of_row(number, table.values(row))
     ]
 
 
-def _names(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The language model and the retriever of a run."""
+def _names(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The language model and the retriever of a run, and the setting in its name."""
     retriever = name_of(config, "retriever") if config.get("retriever") else ""
     model = name_of(config, "language_model")
-    return ("" if model == "unnamed" else shown_name(model)), shown_name(retriever)
+    words = [word for word in config["method"]["name"].split() if "=" in word]
+    setting = CALIBRATED if "calibration" in config else " ".join(words).replace("=", " = ")
+    return ("" if model == "unnamed" else shown_name(model)), shown_name(retriever), setting
 
 
-def _with_models(cell: Cell, names: tuple[str, str], generator: str | None, *, paper: bool) -> Cell:
+def _with_models(
+    cell: Cell, names: tuple[str, str, str], generator: str | None, *, paper: bool
+) -> Cell:
     """The cell of a row that ran with some models; without a printed value of another generator."""
-    model, retriever = names
+    model, retriever, setting = names
     same = not model or not generator or same_model(generator, model)
     printed = cell.printed if paper and same else None
-    return cell._replace(printed=printed, model=model, retriever=retriever)
+    return cell._replace(printed=printed, model=model, retriever=retriever, setting=setting)
 
 
 def questions_of(cells: Sequence[Cell]) -> dict[str, list[str]]:
@@ -114,6 +118,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "printed": cell.printed,
                 "model": cell.model,
                 "retriever": cell.retriever,
+                **({"setting": cell.setting} if cell.setting else {}),
                 "ours": None if interval is None else interval._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
@@ -142,7 +147,7 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
         return [
             _with_models(
                 _read_cell(line, ids),
-                (line.get("model", table), line.get("retriever", "")),
+                (line.get("model", table), line.get("retriever", ""), line.get("setting", "")),
                 line.get("generator"),
                 paper=paper,
             )

@@ -17,7 +17,7 @@ from jaxrag.reproduction.printed.cell_text import (
     printed_text,
     row_label,
 )
-from jaxrag.reproduction.printed.comparison import Cell
+from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell
 from jaxrag.reproduction.printed.models import RETRIEVERS, TRAINED, same_model
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Scale, Table
@@ -31,6 +31,10 @@ NOTE = (
 
 _MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")
 """A generator in a printed label, such as "Llama3-8B"; all have their number of parameters."""
+
+
+_THRESHOLD = re.compile(r" \((u = [\d.]+)\)")
+"""A threshold in a printed label, such as "DTR (u = 0.001)"."""
 
 
 class _Rows(NamedTuple):
@@ -50,7 +54,7 @@ def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
     own: dict[int, list[Cell]] = {}
     for cell in cells:
         own.setdefault(cell.row, []).append(cell)
-    rows = {n: _renamed(printed.rows[n], some) for n, some in own.items()}
+    rows = {n: _renamed(_reset(printed.rows[n], some), some) for n, some in own.items()}
     numbers: dict[object, int] = {}
     for number, row in rows.items():
         others = {k: v for k, v in row.other.items() if k != "block"}  # of the printed table
@@ -69,6 +73,18 @@ def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
 def _ran(cells: Sequence[Cell]) -> tuple[str, str] | None:
     """What a row ran with; None if nothing of it was measured, or its model is not known."""
     return next(((c.model, c.retriever) for c in cells if c.interval and c.model), None)
+
+
+def _reset(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
+    """A row whose label has the threshold with which it ran."""
+    setting = next((cell.setting for cell in cells if cell.interval and cell.setting), "")
+    if setting == CALIBRATED:
+        as_printed = _THRESHOLD.search(row.label)
+        printed = as_printed[1] if as_printed else "printed"
+        setting = f"set to retrieve as often as {printed}"
+    if not setting or setting in row.label:
+        return row
+    return row._replace(label=f"{_THRESHOLD.sub('', row.label)} ({setting})")
 
 
 def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
@@ -148,7 +164,11 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     environment = record["environment"]
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
     texts = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
-    further = {"Prompts": prompts_text(record), "Left out": "; ".join(record.get("failed", ()))}
+    further = {
+        "Prompts": prompts_text(record),
+        "Thresholds": "; ".join(record.get("thresholds", ())),
+        "Left out": "; ".join(record.get("failed", ())),
+    }
     return texts | {name: text for name, text in further.items() if text}
 
 

@@ -234,7 +234,7 @@ def add_table(
     return results
 
 
-class Selection(NamedTuple):
+class Wanted(NamedTuple):
     """What ``only`` leaves of a table; all of a kind of which it names nothing."""
 
     methods: list[str]
@@ -253,7 +253,7 @@ class Selection(NamedTuple):
 
 def chosen(
     printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
-) -> Selection:
+) -> Wanted:
     """The rows and data sets of a table that ``only`` names.
 
     A name after "-" is left out. A method stands for all that begin with it, a part of a model's
@@ -270,7 +270,7 @@ def chosen(
         "generators": [row.generator for row in rows],
         "retrievers": [row.retriever for row in rows],
     }
-    return Selection(*_chosen(printed.id, kinds, only))
+    return Wanted(*_chosen(printed.id, kinds, only))
 
 
 _MATCHES: Mapping[str, Callable[[str, str], bool]] = {

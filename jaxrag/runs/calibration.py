@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.progress import tell
 from jaxrag.data.draw import Draw
 from jaxrag.data.leakage import question_set, without_leaks
 from jaxrag.evaluation.records import read_run
@@ -93,8 +94,17 @@ def calibrated(
         "questions": len(scores),
         "split": getattr(sub.data, "split", "") or getattr(sub.data, "part", ""),
     }
+    tell(f"{run.name}: {calibration_text(found)}")
     method = dataclasses.replace(run.method, gate=gate.at(threshold))
     return dataclasses.replace(run, method=method), found
+
+
+def calibration_text(found: Mapping[str, Any]) -> str:
+    """How a threshold was set, as `calibrated` records it."""
+    return (
+        f"threshold {found['threshold']:.4g} retrieves for {found['reached']:.1%} of "
+        f"{found['questions']:,} {found['split']} questions ({found['ratio']:.1%} wanted)"
+    )
 
 
 def _check(run: Any, sub: Any) -> None:

@@ -47,10 +47,3 @@ def test_claims_of_small_models_have_no_verdict() -> None:
     assert "no verdict on this page is at the papers' scale" in first
     words = re.compile("replicated|contradicted|undecided")
     assert not any(words.search(line) for line in lines if line.startswith("| "))
-
-
-def test_a_claim_without_any_difference_says_so() -> None:
-    """PAIRS' dynamic weight at scale small: the same answers to all 100 questions."""
-    lines = (DOCS / "claims.md").read_text().splitlines()
-    [line] = [line for line in lines if "angle of question" in line]
-    assert "+0.00 [+0.00, +0.00], n = 100; all differences are 0" in line

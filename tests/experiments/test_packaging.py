@@ -87,7 +87,8 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
 def test_the_oldest_versions_are_the_floors() -> None:
     """What `make test-oldest` installs of each dependency is what pyproject.toml begins at."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    stated = [*project["dependencies"], *project["optional-dependencies"]["bm25"]]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *extras["bm25"], *extras["figures"]]
     floors = {one.name.lower(): one.specifier for one in map(Requirement, stated)}
     lines = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
     pins = dict(line.lower().split("==") for line in lines if not line.startswith("#"))

@@ -73,7 +73,7 @@ def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
     seconds = need.seconds({"": Rate(1000, 100)})
     assert seconds == pytest.approx(3610 * (700 / 1000 + 150 / 100))
     # 21,015,324 x 1024 float16 numbers are 43 GB
-    assert need.index.startswith("Scann: ") and " on disk" in need.index
+    assert need.index.startswith("Exact: 43 GB") and " on disk" in need.index
     job, reranked, alone = (
         dtr.get_config(f"{name}@paper-nq") for name in ("dtr", "rerank", "no_retrieval")
     )

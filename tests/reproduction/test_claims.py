@@ -167,7 +167,7 @@ def test_a_single_measurement_decides_nothing() -> None:
     assert one.ours is not None and one.ours.low == one.ours.high == pytest.approx(10.0)
     assert one.once and one.verdict == "undecided" and one.needed is None
     # of paired values, an interval without width is one: every question has the same difference
-    same = [cell(row, NQ, [value] * 3) for row, value in ((1, 1.0), (0, 0.0))]
+    same = [cell(row, NQ, [value] * 6) for row, value in ((1, 1.0), (0, 0.0))]
     (one,) = compare(claim(datasets=("nq",)), PRINTED, same)
     assert not one.once and one.verdict == "replicated"
 
@@ -185,9 +185,9 @@ def test_what_is_missing_is_not_measured() -> None:
     found = compare(claim(), PRINTED, [cell(1, NQ, [1.0])])
     assert [one.verdict for one in found] == ["not measured"]
     assert overall([]) == "not measured"
-    done = Comparison("nq", "percent", 1.0, Interval(1, 0.5, 2, 9), None)
+    done = Comparison("nq", "percent", 1.0, Interval(1, 0.5, 2, 9), None, p=0.01)
     assert overall([done]) == "replicated"
-    assert overall([done, done._replace(ours=Interval(1, -1, 2, 9))]) == "undecided"
+    assert overall([done, done._replace(p=0.06)]) == "undecided"
     with pytest.raises(KeyError, match="has no row"):
         rows_of({"method": "other"}, PRINTED, "EM")
 
@@ -197,3 +197,18 @@ def test_needed_questions() -> None:
     assert needed_questions(1.0, 0.5) == 32
     assert needed_questions(1.0, -0.5) == 32 and needed_questions(2.0, 1.0) == 32
     assert not math.isnan(needed_questions(1.0, 0.5, power=0.9))
+
+
+def test_p_values_are_adjusted_for_the_number_of_comparisons() -> None:
+    # each of five wins of five has p = 2 / 2^5 = 0.0625; of eight, 2 / 2^8 = 0.0078
+    five, eight = ([cell(0, col, [0.0] * n), cell(1, col, [1.0] * n)] for col, n in
+                   ((NQ, 5), (WEBQ, 8)))  # fmt: skip
+    compared = compare(claim(), PRINTED, [*five, *eight])
+    assert [one.p for one in compared] == [0.0625, 2 * 0.0078125]
+    assert [one.verdict for one in compared] == ["undecided", "replicated"]
+    # alone, six wins of six are significant (0.03125); as one of two comparisons they are not
+    six = [cell(0, NQ, [0.0] * 6), cell(1, NQ, [1.0] * 6)]
+    assert compare(claim(datasets=("nq",)), PRINTED, six)[0].verdict == "replicated"
+    other = [cell(0, WEBQ, [0.0] * 6), cell(1, WEBQ, [1.0] * 6)]
+    both = compare(claim(), PRINTED, [*six, *other])
+    assert [one.p for one in both] == [0.0625, 0.0625] and overall(both) == "undecided"

@@ -114,7 +114,7 @@ def test_a_record_of_a_job_refuses_changed_words(own: str) -> None:
 def test_a_file_may_have_the_name_of_the_set_that_it_extends(tmp_path: Path) -> None:
     file = write(tmp_path / "dtr.toml", DIRECT)
     assert prompts.load(file).role("judge") == prompts.load("dtr").role("judge")
-    with pytest.raises(InputError, match="name another set"):
+    with pytest.raises(InputError, match="let one of them extend another set"):
         prompts.load(write(tmp_path / "self.toml", DIRECT, str(tmp_path / "self.toml")))
 
 

@@ -73,10 +73,10 @@ def test_names_of_directories_do_not_depend_on_the_parent(tmp_path: Path) -> Non
 
 def test_only() -> None:
     table = printed_tables()["dtr/table2"]
-    methods, datasets = chosen(table, ("nq", "dtr"))
+    methods, datasets, *_ = chosen(table, ("nq", "dtr"))
     assert methods == ["dtr_u0.001", "dtr_u0.005", "dtr_u0.01"] and datasets == ["nq"]
     assert len(chosen(table, ())[0]) == 10
-    methods, datasets = chosen(table, ("-dtr", "-nq"))
+    methods, datasets, *_ = chosen(table, ("-dtr", "-nq"))
     assert len(methods) == 10 - len(chosen(table, ("dtr",))[0]) and "nq" not in datasets
     assert chosen(table, ("dtr", "-dtr_u0.001"))[0] == ["dtr_u0.005", "dtr_u0.01"]
     with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):

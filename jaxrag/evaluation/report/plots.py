@@ -137,8 +137,8 @@ def bars(
             counts = [f"{bar.n:,}" for bar in group.values()]
             counts = counts if len({*counts}) > 1 else counts[:1]
             letters = max(int(0.85 * WIDTH / len(groups) / _LETTER), 1)
-            lines = [textwrap.wrap(text, letters) for text in (name, f"n = {', '.join(counts)}")]
-            labels.append("\n".join(sum(lines, [])))
+            texts = name, f"n = {', '.join(counts)}"
+            labels.append("\n".join(textwrap.fill(text, letters) for text in texts))
         axes.set_xticks(range(len(groups)), labels)
         axes.tick_params(axis="x", length=0)
         axes.set(ylabel=y_title, ylim=y)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickletools
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -125,8 +126,10 @@ class _Interpreter:
     def run(self, data: bytes) -> Any:
         """The value that the pickle describes."""
         end = 0
-        for opcode, argument, end in pickletools.genops(data):  # noqa: B007
-            self._step(opcode.name, argument)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # escapes in names, refused below
+            for opcode, argument, end in pickletools.genops(data):  # noqa: B007
+                self._step(opcode.name, argument)
         if end != len(data) - 1:
             raise ValueError("more follows after its end")
         if len(self._stack) != 1:

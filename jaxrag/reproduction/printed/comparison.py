@@ -19,6 +19,10 @@ PERCENT = ("percent", "points")
 """Units of values that are shares in our records."""
 
 
+CALIBRATED = "set on training questions"
+"""The setting of a gate whose threshold retrieves for a wanted share of training questions."""
+
+
 class Column(NamedTuple):
     """A column of a printed table.
 
@@ -59,6 +63,7 @@ class Cell(NamedTuple):
       doubt: why the printed value is not certain.
       comparable: whether ours was measured in the paper's setting.
       model, retriever: names of what the row ran with; "" if not known.
+      setting: of the run's gate, such as "u = 0.2", or `CALIBRATED`; "" if not known.
     """
 
     row: int
@@ -71,6 +76,7 @@ class Cell(NamedTuple):
     comparable: bool
     model: str = ""
     retriever: str = ""
+    setting: str = ""
 
     @property
     def interval(self) -> Interval | None:
