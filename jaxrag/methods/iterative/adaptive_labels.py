@@ -71,6 +71,7 @@ class Config(Strategies):
         fallback = None if self.bias == "drop" else self.bias
         searches = [search for part in parts for search in part.trace.get("searches", ())]
         episode.trace.update({**parts[-1].trace, "searches": searches})
+        episode.concluded = replies[-1]  # its record is that of the last strategy, as it stands
         episode.note(
             strategies={
                 name: {"text": reply.text, "right": ok, "raw": reply.raw}

@@ -99,6 +99,7 @@ def test_pairs_of_a_run(made):
         place = ["none", "single", "multi"].index(trace["label"]["strategy"])
         assert line["target"] == ["easy", "one", "more"][place]
         assert line["input"].startswith("how hard: is ")
+        assert trace["answer"]["junk"] is True  # as the last strategy recorded its own
     assert {line["part"] for line in lines} == {"train", "held_out"}
     counts = json.loads((path.parent / COUNTS).read_text())
     assert sum(counts["target"].values()) == 6 == sum(counts["part"].values())
