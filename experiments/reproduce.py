@@ -315,6 +315,13 @@ def _folder(values: Any) -> str:
     return f"{values.scale}-{reader}" if reader else values.scale
 
 
+def _file(name: str, values: Any, ending: str) -> Path:
+    """File of the results of a table or figure, in a directory that is made here."""
+    file = result_file(Path(values.workdir), _folder(values), name, ending)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
 def _sets_in_use(names: Sequence[str], values: Any) -> list[str]:
     """The prompt sets of tables and figures before any is replaced."""
     work = Work("")
@@ -441,11 +448,11 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         "tex": page.latex(cells, printed),
     }
     for ending, content in written.items():
-        write_text(result_file(Path(values.workdir), _folder(values), name, ending), content)
+        write_text(_file(name, values, ending), content)
     for grid in page.grids(cells, printed):
         console.print(grid.terminal())
     print(page.summary(cells, printed))
-    page_file = result_file(Path(values.workdir), _folder(values), name, "html")
+    page_file = _file(name, values, "html")
     print(f"wrote {page_file}, .md, .json, .csv, .tex")
     return errors
 
@@ -466,21 +473,21 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
         return errors
     record = {**_record(name, values, parts, work), **_of_runs(results.values())}
     record["pictures"] = _draw(figure.draw(results), values)
-    file = result_file(Path(values.workdir), _folder(values), name, "json")
+    file = _file(name, values, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
 
 
 def _earlier_parts(name: str, values: Any) -> list[Part]:
     """The parts that a new part joins; a whole table or figure replaces them."""
-    file = result_file(Path(values.workdir), _folder(values), name, "json")
+    file = _file(name, values, "json")
     return earlier_parts(file) if values.only else []
 
 
 def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
     """Writes pictures; what they show, by name."""
     for picture in pictures:
-        file = result_file(Path(values.workdir), _folder(values), picture.name, "svg")
+        file = _file(picture.name, values, "svg")
         write_text(file, picture.svg)
         print(f"wrote {file}")
     return {picture.name: picture.numbers for picture in pictures}

