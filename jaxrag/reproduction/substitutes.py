@@ -14,7 +14,7 @@ from jaxrag.data.sets import SETS
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.models.checkpoint.files import short_name
-from jaxrag.reproduction.printed.models import GENERATORS
+from jaxrag.reproduction.printed.models import GENERATORS, shown_name
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import published_encoder
@@ -106,7 +106,8 @@ class Substitutes:
             "dense encoders": self.encoder,
             "rerankers": self.reranker,
         }
-        parts = [f"{short_name(name)} for {what}" for what, name in models.items() if name]
+        named = {what: shown_name(short_name(name)) for what, name in models.items() if name}
+        parts = [f"{name} for {what}" for what, name in named.items()]
         parts += [f"{self.index} search"] if self.index else []
         parts += [f"{Path(other).name} for {name}" for name, other in self.data.items()]
         parts += [f"folders of {Path(self.folders).name} for the sets"] if self.folders else []

