@@ -121,8 +121,8 @@ def train(
       steps: see `TrainingSettings.steps_over`.
       name: label of the progress line.
       update: makes a step of an item; by default ``step.update``, whose items are batches.
-      evaluate, should_stop: as in `jaxrag.training.loop.fit`, of the parameters on this process's
-        devices.
+      evaluate: as in `jaxrag.training.loop.fit`, of the parameters on this process's devices.
+      should_stop: likewise.
 
     Returns:
       The parameters after the last step, on this process's devices.
