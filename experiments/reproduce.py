@@ -24,18 +24,19 @@ each run that is shown; trainings, and the data that they learn from, have all o
 ``--data=nq=squad`` those of another published set, ``--data=FOLDER`` those of the folders in it
 that have the sets' names; other sets are left out. ``--corpus=NAME`` or ``FOLDER`` is searched for
 all of them; ``gold+100000`` is a set's gold passages and 100,000 others of the paper's corpus.
-``--sizes=small`` takes the trainings' steps and the numbers of questions at random from that scale.
-A page's heading names all of these, and no printed value stands beside ours.
+``--sizes=small`` takes the trainings' steps from that scale, and at most 300 questions to train on
+and 100 to evaluate of a random draw. A page's heading names all of these, and no printed value
+stands beside ours.
 
 ``--thresholds=calibrated`` sets each gate's threshold on training questions, so that it retrieves
 for the share of them that the paper prints; ``--thresholds=0.75`` for this share.
 
 ``--fidelity=released`` makes DTR's tables with what its released code does instead of the paper.
 
-``--engine=vllm`` runs the language models by vLLM, also those that trainings ask;
-``--engine=server`` asks OpenAI-compatible servers, ``--server=http://HOST:PORT/v1`` or, for several
-models, ``--server=NAME=URL`` of each. A server that stops ends the command; with the server back,
-the same command goes on. ``--dtype``, ``--quantization``, ``--tensor_parallel``,
+``--engine=vllm`` runs the language models by vLLM, including those of trainings.
+``--engine=server`` sends requests to OpenAI-compatible servers: ``--server=http://HOST:PORT/v1``, or
+``--server=NAME=URL`` for each of several models. A server that stops ends the command; with the
+server back, the same command goes on. ``--dtype``, ``--quantization``, ``--tensor_parallel``,
 ``--data_parallel`` and ``--memory`` are settings of the engine (docs/engines.md).
 
 ``--prompts=dtr=my/dtr.toml`` replaces the prompt set "dtr" by a file in every job, such as by one
@@ -50,8 +51,8 @@ on the same devices, or by ``--tokens_per_second=READ,WRITTEN``; dollars by the 
 jaxrag/evaluation/prices.py and ``--search_price=5`` for 1,000 web searches. What is not known is
 called unknown.
 
-All that stops the jobs (sets that are not built, missing packages, devices, keys and checkpoints,
-too little memory) is told at once, by ``--check`` and before the first job.
+Everything that would stop a job (sets that are not built, missing packages, devices, keys and
+checkpoints, too little memory) is listed by ``--check``, and before the first job.
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
@@ -249,7 +250,7 @@ def _work(names: Sequence[str], values: Any) -> Work:
     """
     names_of = (field.name for field in dataclasses.fields(Placement))
     placement = Placement(**{name: getattr(values, name) for name in names_of})
-    changes: list[Callable[[Job], Job]] = [_substitutes(values).on]
+    changes: list[Callable[[Job], Job]] = [_substitutes(values).apply]
     if values.fidelity == "released":
         papers = {name.partition("/")[0] for name in names}
         if unknown := papers - ALL.released.keys():
@@ -503,6 +504,7 @@ def _record(name: str, values: Any, parts: list[Part], work: Work) -> dict[str, 
         "only": [] if [] in parts else values.only,
         **({"parts": parts} if len(parts) > 1 else {}),
         "substitutes": _substituted(values),
+        "settings": _other_settings(values),
         **({"failed": list(work.failed.values())} if work.failed else {}),
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
@@ -511,10 +513,16 @@ def _record(name: str, values: Any, parts: list[Part], work: Work) -> dict[str, 
 
 
 def _substituted(values: Any) -> list[str]:
-    """What is not as in the paper, for the heading."""
-    texts = _substitutes(values).texts
+    """Models, data and sizes other than the paper's, for the heading."""
+    texts = _substitutes(values).descriptions
     if values.sizes and values.sizes != values.scale:
         texts.append(f"trainings and draws of the scale {values.sizes}")
+    return texts
+
+
+def _other_settings(values: Any) -> list[str]:
+    """Settings other than the paper's, for the heading."""
+    texts = []
     if values.thresholds != "printed":
         share = "the printed share" if values.thresholds == "calibrated" else values.thresholds
         texts.append(f"gates set on training questions to retrieve for {share}")

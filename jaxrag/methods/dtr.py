@@ -24,7 +24,7 @@ from jaxrag.functional.on_host import on_host
 from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
 from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
-from jaxrag.steps.gates import number, read_ratio
+from jaxrag.steps.gates import numeric_threshold, read_ratio
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import Needs
@@ -62,13 +62,13 @@ class UncertaintyGate:
         u = trace["gate"]["value"]
         return math.inf if u is None else u
 
-    def at(self, threshold: float) -> UncertaintyGate:
+    def with_threshold(self, threshold: float) -> UncertaintyGate:
         """The gate with another threshold."""
         return UncertaintyGate(threshold)
 
     async def __call__(self, episode: Episode) -> bool:
         """Answers directly, then compares u with the threshold."""
-        direct, threshold = await episode.direct(), number(self.threshold)
+        direct, threshold = await episode.direct(), numeric_threshold(self.threshold)
         retrieve = bool(_trigger(direct.u, threshold, rule=episode.reader.fidelity))
         u = direct.record().get("u")  # None where it is infinite
         return episode.decided("nll", retrieve, value=u, threshold=threshold)

@@ -27,7 +27,7 @@ from jaxrag.engines.scheduler import gather
 from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
 from jaxrag.steps.episode import Candidates, Episode, Gate, PassageSelector
-from jaxrag.steps.gates import number, read_ratio
+from jaxrag.steps.gates import numeric_threshold, read_ratio
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.reader import Reader
 from jaxrag.text import answers
@@ -74,7 +74,7 @@ class AgreementGate:
         f1 = answers.token_f1(first, second)
         return -f1 if f1 and not trace["gate"]["excluded"] else math.inf
 
-    def at(self, threshold: float) -> AgreementGate:
+    def with_threshold(self, threshold: float) -> AgreementGate:
         """The gate that retrieves if -F1 is above ``threshold``."""
         return dataclasses.replace(self, f1=max(-threshold, _LEAST_F1))
 
@@ -98,7 +98,7 @@ class AgreementGate:
             return False
         if self.test == "exact":
             return bool(answers.exact_match(first, [second]))
-        return answers.token_f1(first, second) >= number(self.f1)
+        return answers.token_f1(first, second) >= numeric_threshold(self.f1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,8 +34,8 @@ class Placement:
     data_parallel: int = 0
     memory: float = 0.0
 
-    def of(self, settings: Any) -> Any:
-        """Settings of an engine with this placement.
+    def apply(self, settings: Any) -> Any:
+        """Sets this placement in the settings of an engine.
 
         Raises:
           InputError: the engine has no such setting.
@@ -75,15 +75,15 @@ def on_engine(
         if not isinstance(settings, Local) or not settings.checkpoint:  # "": yet to be trained
             return settings
         if engine == "local":
-            return placement.of(settings)
+            return placement.apply(settings)
         if engine == "vllm":
-            return placement.of(as_vllm(settings))
+            return placement.apply(as_vllm(settings))
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
         addresses = servers or {}
         if name not in addresses and "" not in addresses:
             raise InputError(f"no server for {name}: give --server={name}=http://HOST:PORT/v1.")
         tokenizer = settings.checkpoint if name in addresses else ""
-        return placement.of(Server(name, addresses.get(name, addresses.get("", "")), tokenizer))
+        return placement.apply(Server(name, addresses.get(name, addresses.get("", "")), tokenizer))
 
     def change(job: Any) -> Any:
         if engine == "local" and placement == Placement():

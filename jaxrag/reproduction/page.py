@@ -173,9 +173,10 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def setting_text(record: Mapping[str, Any]) -> str:
-    """The scale, and what stands for the paper's models and data."""
+    """The scale, and all models, data and settings that are not the paper's."""
+    changes = [*record.get("substitutes", ()), *record.get("settings", ())]
     limit = [f"first {record['limit']:,} questions"] if record.get("limit") else []
-    return "; ".join([f"scale {record['scale']}", *record.get("substitutes", ()), *limit])
+    return "; ".join([f"scale {record['scale']}", *changes, *limit])
 
 
 def prompts_text(record: Mapping[str, Any]) -> str:

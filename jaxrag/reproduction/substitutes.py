@@ -13,6 +13,8 @@ from jaxrag.data.folder import Folder
 from jaxrag.data.sets import SETS
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
+from jaxrag.methods.ars.relevance import RelevanceJudge
+from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.reproduction.printed.models import GENERATORS, shown_name
 from jaxrag.retrieval.bm25.index import Bm25
@@ -22,6 +24,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
 from jaxrag.runs.settings_tree import replaced
+from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
 Index = Literal["", "exact", "scann", "bm25"]
@@ -36,21 +39,21 @@ GOLD = "gold+"
 DRAWN = {"tiny": (8, 4), "small": (300, 100)}
 """Most questions to train on, and to evaluate, of a set drawn at random, by the sizes."""
 
-_ROLES = {
-    "JudgeGate": ("judge", "judge"),
-    "RelevanceJudge": ("model", "judge"),
-    "Rewriter": ("model", "rewriter"),
+_ROLES: Mapping[type, tuple[str, str]] = {
+    JudgeGate: ("judge", "judge"),
+    RelevanceJudge: ("model", "judge"),
+    Rewriter: ("model", "rewriter"),
 }
-"""Class of settings -> the field of its language model, and the role of that."""
+"""By the class of settings: the field of its language model, and that model's role."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Substitutes:
-    """What stands for models and data of a paper; "" and empty: nothing does.
+    """Models and data that replace those of a paper; "" and empty replace nothing.
 
     Attributes:
-      reader: checkpoint of the model that answers, in place of each generator of the paper, also
-        where trainings and labels ask it. A method's own checkpoint, such as Self-RAG's, stays.
+      reader: checkpoint of the model that answers, in place of each generator of the paper, in
+        trainings and labels, too. A method's own checkpoint, such as Self-RAG's, stays.
       judge, rewriter: checkpoints of the models that judge and that rewrite, where the paper has
         others than the generator; "" is the reader if that is given.
       encoder: checkpoint of the encoder of dense indexes.
@@ -83,8 +86,8 @@ class Substitutes:
         if self.corpus.startswith(GOLD) and not number.isdecimal():
             raise InputError(f"--corpus is {self.corpus!r}: give a number, such as gold+100000.")
 
-    def on(self, job: Job) -> Job:
-        """The job with these models and data.
+    def apply(self, job: Job) -> Job:
+        """Replaces models and data in the settings of a job.
 
         Raises:
           InputError: a substitute does not fit a setting of the job.
@@ -97,8 +100,8 @@ class Substitutes:
         return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
     @property
-    def texts(self) -> list[str]:
-        """What stands for what, for headings."""
+    def descriptions(self) -> list[str]:
+        """Each replacement in words, for headings of pages."""
         models = {
             "all generators": self.reader,
             "judges": self.judge,
@@ -137,7 +140,7 @@ class Substitutes:
 
     def _model(self, settings: Any) -> Any:
         """Settings with the language model of their role, if they have one."""
-        field, role = _ROLES.get(type(settings).__name__, ("model", "reader"))
+        field, role = _ROLES.get(type(settings), ("model", "reader"))
         if role == "reader" and not _is_generator(getattr(settings, field, None)):
             return settings
         wanted = {"judge": self.judge, "rewriter": self.rewriter}.get(role) or self.reader

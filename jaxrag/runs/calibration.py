@@ -45,8 +45,8 @@ class Calibrated(Protocol):
         """The score of a question: it retrieves if this is above the threshold."""
         ...
 
-    def at(self, threshold: float) -> Self:
-        """The gate with a threshold of the score."""
+    def with_threshold(self, threshold: float) -> Self:
+        """The gate with another threshold of the score."""
         ...
 
 
@@ -55,8 +55,8 @@ def calibrated(
 ) -> tuple[Any, dict[str, Any]]:
     """The run with a number as its gate's threshold, and how that was found.
 
-    The gate is asked for the first `QUESTIONS` questions of the training split of the run's data,
-    in a run of its own in ``workdir``/calibration. What the store has is not computed again.
+    The gate scores the first `QUESTIONS` questions of the training split of the run's data, in a
+    run of its own in ``workdir``/calibration. What the store has is not computed again.
 
     Args:
       run: a `jaxrag.runs.run.Run`.
@@ -77,7 +77,7 @@ def calibrated(
         return run, {}
     sub = dataclasses.replace(
         run,
-        method=dataclasses.replace(run.method, gate=gate.at(_LARGEST)),
+        method=dataclasses.replace(run.method, gate=gate.with_threshold(_LARGEST)),
         data=training_split(run.data),
         limit=QUESTIONS,
         label=f"{run.name}, calibration",
@@ -95,7 +95,7 @@ def calibrated(
         "split": getattr(sub.data, "split", "") or getattr(sub.data, "part", ""),
     }
     tell(f"{run.name}: {calibration_text(found)}")
-    method = dataclasses.replace(run.method, gate=gate.at(threshold))
+    method = dataclasses.replace(run.method, gate=gate.with_threshold(threshold))
     return dataclasses.replace(run, method=method), found
 
 
@@ -119,8 +119,9 @@ def _check(run: Any, sub: Any) -> None:
 def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, float]:
     """The threshold t at which the share of scores above t is nearest to ``ratio``.
 
-    t is one of the finite scores, or 0. Of two as near, the smaller one is taken, which retrieves
-    more often. Infinite scores are above every threshold.
+    t lies in the middle between two neighbouring scores, so that no score equals it; it is 0, or
+    just above the largest finite score, for the largest and the smallest share. Of two thresholds
+    as near, the smaller one is taken, which retrieves more often. Infinite scores are above all.
 
     Returns:
       t and the share.
@@ -133,7 +134,9 @@ def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, 
             "no training question was answered, so there is no threshold for a ratio: see "
             f"answers.jsonl in the run's directory {DIRECTORY}."
         )
-    thresholds = np.unique([0.0, *scores[np.isfinite(scores)]])
+    finite = np.unique(scores[np.isfinite(scores)])
+    last = finite[-1:] + 1e-6 * np.abs(finite[-1:])
+    thresholds = np.unique([0.0, *(finite[:-1] + finite[1:]) / 2, *last])
     above = scores.size - np.searchsorted(np.sort(scores), thresholds, side="right")
     shares = above / scores.size
     best = int(np.argmin(np.abs(shares - ratio)))
@@ -151,9 +154,9 @@ def training_split(data: Any) -> Any:
     split = getattr(data, "split", None)
     if split is None or split == "train":
         raise InputError(
-            f"a threshold that is a ratio is set on the training split of the data, and "
-            f"{type(data).__name__}({getattr(data, 'name', '')}) has none that is not evaluated: "
-            "give a number."
+            f"a gate's threshold that is a ratio needs training questions, and the data "
+            f"({type(data).__name__} {getattr(data, 'name', '')}) have no training split beside "
+            "the one that is evaluated: give a number."
         )
     changes = {"split": "train"} | ({"first": 0} if hasattr(data, "first") else {})
     return dataclasses.replace(data, **changes)

@@ -33,16 +33,16 @@ def read_ratio(name: str, threshold: float | str) -> float | None:
     raise InputError(f"{name} is {threshold!r}: give a number, or {RATIO}SHARE from 0 to 1.")
 
 
-def number(threshold: float | str) -> float:
-    """A threshold that decides.
+def numeric_threshold(threshold: float | str) -> float:
+    """A gate's threshold as a number.
 
     Raises:
       InputError: it is a ratio, which only a run turns into a number.
     """
     if isinstance(threshold, str):
         raise InputError(
-            f"the gate's threshold is {threshold!r}, for which a run sets a number on training "
-            "questions: give a number here."
+            f"the gate's threshold is {threshold!r}: a run turns this into a number, by the scores "
+            "of training questions; elsewhere give a number."
         )
     return threshold
 

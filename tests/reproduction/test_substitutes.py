@@ -35,33 +35,33 @@ def jobs_of(name: str, *flags: str) -> list[Any]:
 def test_the_reader_answers_judges_and_rewrites_with_the_papers_settings() -> None:
     reader = Substitutes(reader=READER)
     run: Any = dtr.get_config("llm_judge@paper-nq")
-    changed: Any = reader.on(run)
-    assert changed == Substitutes(reader=READER, judge=READER).on(run)
+    changed: Any = reader.apply(run)
+    assert changed == Substitutes(reader=READER, judge=READER).apply(run)
     assert (changed.model, changed.method, changed.index) == (Local(READER), run.method, run.index)
-    rewriting: Any = reader.on(ars.get_config("judge@paper-boolq"))
+    rewriting: Any = reader.apply(ars.get_config("judge@paper-boolq"))
     assert rewriting.method.rewriter.model is None and rewriting.model == Local(READER)
-    judged: Any = Substitutes(judge="hub:a/b").on(ars.get_config("judge@paper-boolq"))
+    judged: Any = Substitutes(judge="hub:a/b").apply(ars.get_config("judge@paper-boolq"))
     assert judged.method.order.judge.model == Local("hub:a/b")
     assert judged.model == ars.get_config("judge@paper-boolq").model  # type: ignore
     # trainings ask it, and a method's own checkpoint stays
-    trained: Any = reader.on(r3.get_config("train_r3@paper-nq"))
+    trained: Any = reader.apply(r3.get_config("train_r3@paper-nq"))
     assert trained.model == Local(READER)
     own = baselines.get_config("self_rag@paper-popqa")
-    assert reader.on(own) == own
+    assert reader.apply(own) == own
 
 
 def test_encoder_index_and_reranker() -> None:
     run: Any = dtr.get_config("rerank@paper-nq")
-    changed: Any = Substitutes(encoder="hub:intfloat/e5-base-v2", index="exact").on(run)
+    changed: Any = Substitutes(encoder="hub:intfloat/e5-base-v2", index="exact").apply(run)
     assert changed.index == Exact(e5()) and changed.reranker == run.reranker
-    assert Substitutes(index="bm25").on(run).index == Bm25()  # type: ignore
-    assert Substitutes(reranker="query_likelihood").on(run).reranker == QueryLikelihood()  # type: ignore
-    assert Substitutes(reranker="hub:a/b").on(run).reranker == CrossEncoder("hub:a/b")  # type: ignore
+    assert Substitutes(index="bm25").apply(run).index == Bm25()  # type: ignore
+    assert Substitutes(reranker="query_likelihood").apply(run).reranker == QueryLikelihood()  # type: ignore
+    assert Substitutes(reranker="hub:a/b").apply(run).reranker == CrossEncoder("hub:a/b")  # type: ignore
 
 
 def test_data_are_folders_other_sets_and_parts_of_the_corpus(tmp_path: Path) -> None:
     def data(job: Any, **given: Any) -> Any:
-        changed: Any = Substitutes(**given).on(job)
+        changed: Any = Substitutes(**given).apply(job)
         return changed.data
 
     nq, train = dtr.get_config("dtr@paper-nq"), r3.get_config("train_r3@paper-nq")
@@ -73,7 +73,7 @@ def test_data_are_folders_other_sets_and_parts_of_the_corpus(tmp_path: Path) -> 
     assert data(nq, corpus="gold+1000") == Benchmark("nq", corpus="psgs_w100-nq+1000")
     with pytest.raises(InputError, match=r"is a part of a published corpus"):
         data(nq, data={"nq": folder}, corpus="gold+1000")
-    drawn: Any = Substitutes(data={"boolq": folder}, sizes="small").on(
+    drawn: Any = Substitutes(data={"boolq": folder}, sizes="small").apply(
         ars.get_config("rag@paper-boolq")
     )
     assert drawn.data.source == Folder(folder, "train", task="yes_no")

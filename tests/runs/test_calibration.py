@@ -11,6 +11,7 @@ import pytest
 
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
+from jaxrag.functional import uncertainty
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
@@ -26,10 +27,16 @@ from tests.scripted import ScriptedModel
 def test_the_threshold_is_the_score_with_the_nearest_share_above_it() -> None:
     scores = np.array([0.1, 0.2, 0.2, 0.4, math.inf])
     assert threshold_of(scores, 1.0) == (0.0, 1.0)
-    assert threshold_of(scores, 0.8) == (0.1, 0.8)
-    assert threshold_of(scores, 0.4) == (0.2, 0.4)
-    assert threshold_of(scores, 0.0) == (0.4, 0.2)  # infinite scores always retrieve
-    assert threshold_of(np.array([0.5, 0.3]), 0.25) == (0.3, 0.5)  # of 0 and 0.5, the larger share
+    assert threshold_of(scores, 0.8) == (pytest.approx(0.15), 0.8)
+    assert threshold_of(scores, 0.4) == (pytest.approx(0.3), 0.4)
+    assert threshold_of(scores, 0.0) == (pytest.approx(0.4000004), 0.2)  # infinite: always
+    assert threshold_of(np.array([0.5, 0.3]), 0.25) == (0.4, 0.5)  # of 0 and 0.5, the larger share
+    for ratio in np.linspace(0, 1, 11):  # both rules of DTR's gate retrieve for the share
+        threshold, share = threshold_of(scores, ratio)
+        for rule in ("paper", "released"):
+            assert np.mean(uncertainty.trigger(scores, threshold, rule=rule)) == pytest.approx(
+                share
+            )
     with pytest.raises(InputError, match="no training question was answered"):
         threshold_of(np.array([]), 0.5)
 
@@ -45,11 +52,11 @@ def test_scores_and_thresholds_of_both_gates_decide_alike() -> None:
 
     assert gate.score(trace("red hat", "red")) == pytest.approx(-2 / 3)
     assert gate.score(trace("red", "blue")) == math.inf
-    at = gate.at(gate.score(trace("red hat", "red")))
+    at = gate.with_threshold(gate.score(trace("red hat", "red")))
     assert at._agree("red hat", "red") and not at._agree("red hat", "red x y")
-    assert gate.at(1e30)._agree("b c d e f g h", "b x")
+    assert gate.with_threshold(1e30)._agree("b c d e f g h", "b x")
     assert UncertaintyGate("ratio:0.5").score({"gate": {"value": None}}) == math.inf
-    assert UncertaintyGate("ratio:0.5").at(0.25) == UncertaintyGate(0.25)
+    assert UncertaintyGate("ratio:0.5").with_threshold(0.25) == UncertaintyGate(0.25)
 
 
 @pytest.mark.parametrize("text", ["ratio:2", "ratio:", "much", "ratio:-0.1", "ratio:nan"])
@@ -65,11 +72,11 @@ def test_training_questions_of_data() -> None:
     assert training_split(Folder("x", corpus="y")) == Folder("x", "train", "y")
     drawn = Draw(Folder("x"), part="test", train=5, test=3)
     assert training_split(drawn) == Draw(Folder("x"), part="train", train=5, test=3)
-    with pytest.raises(InputError, match="has none that is not evaluated"):
+    with pytest.raises(InputError, match="have no training split beside"):
         training_split(Folder("x", "train"))
 
 
-U = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "e": 0.15, "f": 0.35, "g": 0.25}
+U = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4, "e": 0.15, "f": 0.35, "g": 0.28}
 """Uncertainty of the direct answer by the word of a question."""
 
 
@@ -104,15 +111,15 @@ def test_a_run_sets_its_threshold_on_training_questions(tmp_path: Path) -> None:
     run = _run(tmp_path / "data", "ratio:0.5", "abcd")
     results = execute(run, tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
-    # two of 0.1, 0.2, 0.3, 0.4 are above 0.2; of 0.15, 0.35, 0.25 two
+    # two of 0.1, 0.2, 0.3, 0.4 are above 0.25; of 0.15, 0.35, 0.28 two
     assert config["calibration"] == {
         "ratio": 0.5,
         "reached": 0.5,
-        "threshold": pytest.approx(0.2),
+        "threshold": pytest.approx(0.25),
         "questions": 4,
         "split": "train",
     }
-    assert config["method"]["gate"]["threshold"] == pytest.approx(0.2)
+    assert config["method"]["gate"]["threshold"] == pytest.approx(0.25)
     lines = (tmp_path / "run" / "answers.jsonl").read_text().splitlines()
     retrieved = {r["question_id"]: r["trace"]["gate"]["retrieve"] for r in map(json.loads, lines)}
     assert retrieved == {"e": False, "f": True, "g": True}

@@ -9,15 +9,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
-import marshal
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -174,8 +173,9 @@ def _write_elsewhere(path: Path, examples: Sequence[bytes], lock: int) -> None:
         )
         with process, contextlib.suppress(BrokenPipeError):
             assert process.stdin is not None
-            for value in (len(examples), *examples):
-                marshal.dump(value, process.stdin)
+            process.stdin.write(_number(len(examples)))
+            for example in examples:
+                process.stdin.write(_number(len(example)) + example)
         errors.seek(0)
         trouble = errors.read().decode(errors="replace").strip()
     if process.returncode < 0:
@@ -187,12 +187,28 @@ def _write_elsewhere(path: Path, examples: Sequence[bytes], lock: int) -> None:
         raise RuntimeError(f"{path}: cannot be written: {trouble}")
 
 
+def _number(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _read(stream: BinaryIO) -> Iterator[bytes]:
+    """The rows after their number, each after its length; EOFError if the sender has died."""
+
+    def exactly(size: int) -> bytes:
+        data = stream.read(size)
+        if len(data) < size:
+            raise EOFError("the rows end early")
+        return data
+
+    for _ in range(int.from_bytes(exactly(8), "little")):
+        yield exactly(int.from_bytes(exactly(8), "little"))
+
+
 def main() -> None:
-    """Writes the rows on standard input, marshalled after their number, to a file."""
-    path, stream = Path(sys.argv[1]), sys.stdin.buffer
+    """Writes the rows on standard input to a file; their number and lengths take 8 bytes each."""
+    path = Path(sys.argv[1])
     try:
-        count = marshal.load(stream)
-        _write(path, (marshal.load(stream) for _ in range(count)))
+        _write(path, _read(sys.stdin.buffer))
     except Exception as error:
         path.unlink(missing_ok=True)
         sys.exit(str(error))

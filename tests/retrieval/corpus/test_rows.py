@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -398,3 +400,13 @@ def test_threads_read_at_once(tmp_path):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(check, range(16)))
+
+
+@pytest.mark.parametrize("kept", [0, 8, 12, 17])
+def test_rows_that_end_early_leave_no_file(kept: int, tmp_path: Path) -> None:
+    """As when the process that sends them is killed: two rows, of 3 and 5 bytes."""
+    sent = b"".join(n.to_bytes(8, "little") + row for n, row in [(2, b""), (3, b"abc"), (5, b"")])
+    command = [sys.executable, "-m", "jaxrag.retrieval.corpus.shards", str(tmp_path / "file")]
+    done = subprocess.run(command, input=sent[:kept], capture_output=True, check=False)
+    assert done.returncode and b"end early" in done.stderr
+    assert not (tmp_path / "file").exists()
