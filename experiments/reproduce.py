@@ -34,8 +34,8 @@ for the share of them that the paper prints; ``--thresholds=0.75`` for this shar
 ``--fidelity=released`` makes DTR's tables with what its released code does instead of the paper.
 
 ``--engine=vllm`` runs the language models by vLLM, including those of trainings.
-``--engine=server`` sends requests to OpenAI-compatible servers: ``--server=http://HOST:PORT/v1``, or
-``--server=NAME=URL`` for each of several models. A server that stops ends the command; with the
+``--engine=server`` sends requests to OpenAI-compatible servers: ``--server=http://HOST:PORT/v1``,
+or ``--server=NAME=URL`` for each of several models. A server that stops ends the command; with the
 server back, the same command goes on. ``--dtype``, ``--quantization``, ``--tensor_parallel``,
 ``--data_parallel`` and ``--memory`` are settings of the engine (docs/engines.md).
 

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.evaluation.significance import (
+    holm,
     interval,
     intervals,
     mcnemar_exact,
+    normal_p,
     paired_difference,
     resampled_means,
     seed_interval,
@@ -179,3 +181,16 @@ def test_the_interval_over_seeds_is_students() -> None:
     found = seed_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert found == pytest.approx((3.0, 1.0368, 4.9632, 5), abs=1e-4)
     assert seed_interval(np.array([0.7])) == (0.7, 0.7, 0.7, 1)
+
+
+def test_p_values_are_adjusted_by_holm() -> None:
+    # sorted: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is raised to the one before
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_the_p_value_that_an_interval_implies() -> None:
+    # half a width of 1.95996 is a standard deviation of 1
+    assert normal_p(1, -0.95996, 2.95996) == pytest.approx(0.3173, abs=1e-4)
+    assert normal_p(-2, -4, 0) == pytest.approx(0.05)
+    assert normal_p(0, 0, 0) == 1 and normal_p(1, 1, 1) == 0

@@ -117,6 +117,13 @@ def test_the_released_code_in_a_table() -> None:
         jobs_of("errr/table2", "--fidelity=released", "--scale=paper")
 
 
+def test_the_released_code_with_the_papers_models_is_no_substitute() -> None:
+    """Its values are compared with the printed ones; the heading has its settings."""
+    _, values = reproduce.read_command(["", "dtr/table2", "--fidelity=released", "--scale=paper"])
+    assert reproduce._substituted(values) == []
+    assert reproduce._other_settings(values) == ["settings of the released code"]
+
+
 def test_thresholds_are_the_printed_ratios() -> None:
     (run,) = jobs_of(
         "dtr/table2", "--thresholds=calibrated", "--only=7B,hotpotqa,dtr_u0.001", "--scale=paper"
