@@ -63,7 +63,8 @@ with these tables, and copies their records to ``docs/results/SCALE``. Tables th
 there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all
 records of the pages.
 
-Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
+Exit code 0: done; 1: some questions or jobs failed, and the same command tries them again; 2: wrong
+input.
 """
 
 from __future__ import annotations
@@ -411,8 +412,9 @@ def missing_keys(name: str) -> list[str]:
 
 
 def _execute(work: Work, results: Iterable[Results]) -> int:
-    """Executes the jobs of some results; number of questions that failed."""
-    return work.execute([path for one in results for path in one.directories.values()])
+    """Executes the jobs of some results; number of questions, and of jobs, that failed."""
+    errors = work.execute([path for one in results for path in one.directories.values()])
+    return errors + len(work.failed)
 
 
 def _make_table(name: str, table: Table, values: Any, console: Console) -> int:

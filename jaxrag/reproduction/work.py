@@ -146,6 +146,7 @@ class Work:
         Raises:
           InputError: no job could be done; the message is that of the first.
         """
+        self.failed.clear()
         order = self.with_needs(wanted)
         todo = [path for path in order if not self.finished(path)]
         if len(todo) < len(order):

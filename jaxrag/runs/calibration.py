@@ -137,7 +137,7 @@ def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, 
     finite = np.unique(scores[np.isfinite(scores)])
     last = finite[-1:] + 1e-6 * np.abs(finite[-1:])
     thresholds = np.unique([0.0, *(finite[:-1] + finite[1:]) / 2, *last])
-    above = scores.size - np.searchsorted(np.sort(scores), thresholds, side="right")
+    above = scores.size - np.searchsorted(np.sort(scores), thresholds)  # 0 is above 0: always
     shares = above / scores.size
     best = int(np.argmin(np.abs(shares - ratio)))
     return float(thresholds[best]), float(shares[best])

@@ -13,7 +13,7 @@ from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, read_cells, table_cells
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.printed.comparison import Cell, Column
+from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column
 from jaxrag.reproduction.printed.measured import Measured, mean_interval
 from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Line, Scale, Table
@@ -219,6 +219,26 @@ def test_records_keep_the_values_of_questions() -> None:
     for damage in ({"ids": {}}, {"ids": {"paper-nq": ["q1"]}}, {"ids": None}):
         with pytest.raises(InputError, match=r"record\.json has cells that cannot be read"):
             read_cells({**record, **damage}, Path("record.json"))
+
+
+@pytest.mark.parametrize(
+    ("label", "setting", "shown"),
+    [
+        ("DTR (u = 0.001)", "u = 0.2", "DTR (u = 0.2), m"),
+        ("DTR (u = 0.2)", "u = 0.2", "DTR (u = 0.2), m"),
+        ("DTR (u = 0.001)", CALIBRATED, "DTR (set to retrieve as often as u = 0.001), m"),
+        ("PAIRS", "f1 = 0.4", "PAIRS (f1 = 0.4), m"),
+        ("PAIRS", CALIBRATED, "PAIRS (set to retrieve as often as printed), m"),
+    ],
+)
+def test_a_row_has_the_threshold_with_which_it_ran(label: str, setting: str, shown: str) -> None:
+    printed = PRINTED._replace(rows=(PRINTED.rows[0]._replace(label=label),))
+    ours = Measured(Interval(0.5, 0.4, 0.6, 9))
+    cell = Cell(0, Column("paper-nq", ("nq",)), "EM", "percent", None, ours, "", False)
+    cell = cell._replace(model="m", setting=setting)
+    assert [row[0] for row in page.grids([cell], printed)[0].rows] == [shown]
+    (back,) = read_cells(json.loads(json.dumps(as_json([cell], printed))), Path("record.json"))
+    assert back.setting == setting
 
 
 def test_interval_of_a_mean_of_means() -> None:

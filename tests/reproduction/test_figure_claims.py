@@ -43,6 +43,14 @@ def test_last_points_are_compared_as_independent_means() -> None:
     assert overall([nq, arc]) == "undecided"
 
 
+def test_p_values_are_adjusted_for_the_number_of_panels() -> None:
+    """10 with a half-width of 9 has p = 0.029; twice that, of two panels, is not significant."""
+    panel = {"a": [point(10, 1, 19)]}
+    alone, both = {"r3/figure0": {"nq": panel}}, {"r3/figure0": {"nq": panel, "arc": panel}}
+    assert [one.verdict for one in compare_points(claim(At("a"), None), alone)] == ["replicated"]
+    assert [one.verdict for one in compare_points(claim(At("a"), None), both)] == ["undecided"] * 2
+
+
 def test_first_and_last_point_and_zero() -> None:
     nq, _ = compare_points(claim(At("a", "first"), At("a"), lower=True), PICTURES)
     # -20 + 40, down by hypot(10, 4) = 10.770, up by hypot(10, 5) = 11.180

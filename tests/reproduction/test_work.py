@@ -62,6 +62,31 @@ def test_a_job_with_errors_is_executed_again(tmp_path: Path) -> None:
     assert EXECUTED == ["run", "run"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Refused(Count):
+    """A job whose settings do not fit."""
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        EXECUTED.append(self.name)
+        raise InputError("no such file")
+
+
+def test_a_job_that_cannot_be_done_ends_only_those_that_need_it(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    work = Work(tmp_path)
+    refused = work.add(lambda made: Refused("training"))
+    needing = work.add(lambda made: Count("run", str(made(Refused("training")))))
+    other = work.add(lambda made: Count("other"))
+    assert work.execute([needing, other]) == 0 and EXECUTED == ["training", "other"]
+    assert work.failed == {
+        refused: f"{refused}: no such file",
+        needing: f"{needing}: it needs {refused.name}, which could not be done",
+    }
+    assert work.finished(other) and not work.finished(needing)
+    with pytest.raises(InputError, match=f"{refused.name}: no such file"):  # and nothing else
+        work.execute([refused])
+
+
 def test_names_of_directories_do_not_depend_on_the_parent(tmp_path: Path) -> None:
     names = []
     for root in (tmp_path / "a", tmp_path / "b"):

@@ -27,6 +27,7 @@ from tests.scripted import ScriptedModel
 def test_the_threshold_is_the_score_with_the_nearest_share_above_it() -> None:
     scores = np.array([0.1, 0.2, 0.2, 0.4, math.inf])
     assert threshold_of(scores, 1.0) == (0.0, 1.0)
+    assert threshold_of(np.array([0.0, 0.5]), 1.0) == (0.0, 1.0)  # at 0 the gate always retrieves
     assert threshold_of(scores, 0.8) == (pytest.approx(0.15), 0.8)
     assert threshold_of(scores, 0.4) == (pytest.approx(0.3), 0.4)
     assert threshold_of(scores, 0.0) == (pytest.approx(0.4000004), 0.2)  # infinite: always
