@@ -182,7 +182,10 @@ def sign_flip_test(
 
 
 def normal_p(mean: float, low: float, high: float, *, level: float = LEVEL) -> float:
-    """Two-sided p-value of a mean of 0, of an estimate as normal as its interval implies."""
+    """Two-sided p-value of the hypothesis that the mean is 0, from a normal estimate's interval.
+
+    The standard deviation is half the interval's width by the normal quantile of its level.
+    """
     normal = NormalDist()
     deviation = (high - low) / 2 / normal.inv_cdf((1 + level) / 2)
     return 2 * normal.cdf(-abs(mean) / deviation) if deviation else float(mean == 0)
@@ -192,7 +195,7 @@ def holm(p: Sequence[float]) -> list[float]:
     """p-values adjusted for their number (Holm 1979).
 
     The i-th smallest of m is multiplied by m - i + 1, and is at least as large as those before it:
-    if all below 0.05 are called significant, one of them is wrong in 5 % of cases at most.
+    where no effect exists, the probability that any of them is below 0.05 is at most 5 %.
     """
     order = np.argsort(p, kind="stable")
     adjusted, largest = [0.0] * len(p), 0.0

@@ -87,33 +87,34 @@ def calibrated(
     records = read_run(workdir / DIRECTORY).records
     scores = np.array([gate.score(r["trace"]) for r in records if "trace" in r])
     threshold, reached = threshold_of(scores, gate.ratio)
-    found = {
+    record = {
         "ratio": gate.ratio,
         "reached": reached,
         "threshold": threshold,
         "questions": len(scores),
         "split": getattr(sub.data, "split", "") or getattr(sub.data, "part", ""),
     }
-    tell(f"{run.name}: {calibration_text(found)}")
+    tell(f"{run.name}: {calibration_text(record)}")
     method = dataclasses.replace(run.method, gate=gate.with_threshold(threshold))
-    return dataclasses.replace(run, method=method), found
+    return dataclasses.replace(run, method=method), record
 
 
-def calibration_text(found: Mapping[str, Any]) -> str:
+def calibration_text(record: Mapping[str, Any]) -> str:
     """How a threshold was set, as `calibrated` records it."""
     return (
-        f"threshold {found['threshold']:.4g} retrieves for {found['reached']:.1%} of "
-        f"{found['questions']:,} {found['split']} questions ({found['ratio']:.1%} wanted)"
+        f"threshold {record['threshold']:.4g} retrieves for {record['reached']:.1%} of "
+        f"{record['questions']:,} {record['split']} questions ({record['ratio']:.1%} wanted)"
     )
 
 
 def _check(run: Any, sub: Any) -> None:
     """Refuses training questions that the run evaluates."""
     cache = Path(run.cache)
-    (evaluated, questions), (trained, asked) = (load_questions(r, cache) for r in (run, sub))
-    texts = [question.text for question in asked]
+    evaluated, questions = load_questions(run, cache)
+    training, training_questions = load_questions(sub, cache)
+    texts = [question.text for question in training_questions]
     tested = question_set(f"the evaluated data {evaluated.label}", (q.text for q in questions))
-    without_leaks(asked, texts, [tested], name=trained.label, leakage=run.leakage)
+    without_leaks(training_questions, texts, [tested], name=training.label, leakage=run.leakage)
 
 
 def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, float]:

@@ -374,8 +374,8 @@ class TrainQueryOptimizer:
         evaluator = partial(
             StudentEvaluator, student, task=self.task, encoder=encoder, labels=labels
         )
-        watched = held[: self.evaluated or None]
-        ids = [pair.question_id for pair in watched]
+        held_out = held[: self.evaluated or None]
+        ids = [pair.question_id for pair in held_out]
         record = {"training": describe_job(self), "student": student.identity}
         record["pairs"] = digest_file(file)
 
@@ -386,11 +386,11 @@ class TrainQueryOptimizer:
                 write_trained_on(path, texts, begun_with=self.checkpoint)
 
         with job_directory(workdir, record) as directory:
-            evaluate_watched = evaluator(watched)
+            evaluate_held_out = evaluator(held_out)
 
             def evaluate(params: dict[str, Any], step: int) -> Evaluation:
                 model = engine(student, params)
-                columns = evaluate_watched(params, model).columns
+                columns = evaluate_held_out(params, model).columns
                 if self.downstream:
                     columns["downstream"] = outcome(self.downstream, model, ids)
                 return columns
