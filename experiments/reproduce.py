@@ -91,7 +91,7 @@ from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
-from jaxrag.evaluation.summary import name_of
+from jaxrag.evaluation.summary import calibration_text, name_of
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
@@ -125,7 +125,6 @@ from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitutes
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
-from jaxrag.runs.calibration import calibration_text
 from jaxrag.runs.job import Job
 from jaxrag.steps.gates import RATIO, read_ratio
 from jaxrag.types import InputError

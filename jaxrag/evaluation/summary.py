@@ -31,8 +31,8 @@ class Row:
       differences: exact match and F1, this run minus the baseline, question by question.
       classes: accuracy of the questions of each class; empty without classes.
       without_gold: number of answered questions without a gold answer.
-      notes: sentences that stand beside the table: its alarms, see `jaxrag.evaluation.alarms`, and
-        how its data differ from the baseline's.
+      notes: sentences that stand beside the table: its alarms, see `jaxrag.evaluation.alarms`, how
+        its threshold was set, and how its data differ from the baseline's.
     """
 
     label: str
@@ -75,6 +75,8 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
         for run, label, own in zip(members, names, columns, strict=True):
             compared = {}
             notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
+            if calibration := run.config.get("calibration"):
+                notes.append(f"{label}: {calibration_text(calibration)}.")
             if run is not members[reference]:
                 ours, theirs = paired_rows(run, members[reference])
                 compared = {
@@ -105,6 +107,14 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                 )
             )
     return rows
+
+
+def calibration_text(record: Mapping[str, Any]) -> str:
+    """How a run's threshold was set: "calibration" in its config.json."""
+    return (
+        f"threshold {record['threshold']:.4g} retrieves for {record['reached']:.1%} of "
+        f"{record['questions']:,} {record['split']} questions ({record['ratio']:.1%} wanted)"
+    )
 
 
 def by_dataset(runs: Iterable[RunRecords]) -> dict[str, list[RunRecords]]:

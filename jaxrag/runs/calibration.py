@@ -19,6 +19,7 @@ from jaxrag.core.progress import tell
 from jaxrag.data.draw import Draw
 from jaxrag.data.leakage import question_set, without_leaks
 from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.summary import calibration_text
 from jaxrag.runs.parts import load_questions
 from jaxrag.types import InputError
 
@@ -97,14 +98,6 @@ def calibrated(
     tell(f"{run.name}: {calibration_text(record)}")
     method = dataclasses.replace(run.method, gate=gate.with_threshold(threshold))
     return dataclasses.replace(run, method=method), record
-
-
-def calibration_text(record: Mapping[str, Any]) -> str:
-    """How a threshold was set, as `calibrated` records it."""
-    return (
-        f"threshold {record['threshold']:.4g} retrieves for {record['reached']:.1%} of "
-        f"{record['questions']:,} {record['split']} questions ({record['ratio']:.1%} wanted)"
-    )
 
 
 def _check(run: Any, sub: Any) -> None:

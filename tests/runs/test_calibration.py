@@ -11,6 +11,7 @@ import pytest
 
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
+from jaxrag.evaluation.summary import summarise
 from jaxrag.functional import uncertainty
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
@@ -125,6 +126,9 @@ def test_a_run_sets_its_threshold_on_training_questions(tmp_path: Path) -> None:
     retrieved = {r["question_id"]: r["trace"]["gate"]["retrieve"] for r in map(json.loads, lines)}
     assert retrieved == {"e": False, "f": True, "g": True}
     assert execute(run, tmp_path / "run") == results  # goes on with the same settings
+    (row,) = summarise([tmp_path / "run"])
+    how = "threshold 0.25 retrieves for 50.0% of 4 train questions (50.0% wanted)."
+    assert f"{row.label}: {how}" in row.notes
 
 
 def test_training_questions_that_are_evaluated_are_refused(tmp_path: Path) -> None:
