@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from jaxrag.reproduction.claims import Claim, Where
-from jaxrag.reproduction.figure_claims import At, FigureClaim
+from jaxrag.reproduction.claims import At, Claim, FigureClaim, Where
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
 
 Q7, Q72 = "Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct"
@@ -453,9 +452,6 @@ def _ars() -> Iterator[Claim]:
         )
 
 
-CLAIMS: tuple[Claim, ...] = (*_pairs(), *_dtr(), *_r3(), *_errr(), *_ars())
-
-
 def _of_figures() -> Iterator[FigureClaim]:
     for figure, metric in (("pairs/figure3", "EM"), ("pairs/figure11", "F1")):
         where = f"PAIRS, parametric knowledge, Figure {figure[12:]}"
@@ -599,4 +595,6 @@ def _of_figures() -> Iterator[FigureClaim]:
     )
 
 
-FIGURE_CLAIMS: tuple[FigureClaim, ...] = (*_of_figures(),)
+CLAIMS: tuple[Claim | FigureClaim, ...] = (
+    *_pairs(), *_dtr(), *_r3(), *_errr(), *_ars(), *_of_figures()
+)  # fmt: skip
