@@ -141,7 +141,8 @@ def _facts(
         lacking = [row_label(r, printed) for r in rows if not declaration.without(r.method, scale)]
         told.append(f"Not run: {', '.join(lacking)}" if lacking else "")
     texts = ". ".join(markdown_text(text).rstrip(".") for text in told if text)
-    return f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address})\n"
+    made = "" if cells else f" `{record.get('command', '')}`"
+    return f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"
 
 
 def _matrix(
@@ -203,8 +204,9 @@ def command(cell: Cell, printed: PrintedTable, record: Mapping[str, Any]) -> str
     """The command that makes the cells of a row and column."""
     row = printed.rows[cell.row]
     parts = [row.method, *([] if cell.column.data == AVERAGE else cell.column.datasets[:1])]
+    same = [other for other in printed.rows if other.method == row.method]
     for name in ("generator", "retriever"):
-        if len({getattr(other, name) for other in printed.rows}) > 1 and getattr(row, name):
+        if len({getattr(other, name) for other in same}) > 1 and getattr(row, name):
             parts.append(getattr(row, name))
     only = shlex.quote(",".join(filter(None, parts)))
     return f"{record.get('command', '')} --only={only}".strip()

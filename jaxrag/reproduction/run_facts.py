@@ -24,31 +24,37 @@ def of_runs(
       jobs: by directory.
       published: parameters of published checkpoints, in billions.
     """
-    readers, questions, thresholds = dict[str, float | None](), set[int](), dict[str, None]()
+    models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
     for outputs in results:
+        for path in outputs.directories.values():  # a training's model is its reader
+            model = _reader(jobs.get(path))
+            models |= {model.name: model} if model else {}
         for job, run in outputs.runs():
             name = name_of(run.config, "language_model")
-            if name != "unnamed" and name not in readers:
-                readers[name] = _billions(jobs.get(outputs.directories[job]), published)
+            models |= {} if name == "unnamed" else {name: _reader(jobs[outputs.directories[job]])}
             questions.add(len(run.records))
             if found := run.config.get("calibration"):
                 name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
                 thresholds[f"{name}: {calibration_text(found)}"] = None
     return {
-        "models": sorted(readers),
-        "parameters": dict(sorted(readers.items())),
+        "models": sorted(models),
+        "parameters": {name: _billions(models[name], published) for name in sorted(models)},
         "questions": sorted(questions),
         **({"thresholds": list(thresholds)} if thresholds else {}),
     }
 
 
-def _billions(job: Any, published: Mapping[str, float]) -> float | None:
-    """Parameters of a job's reader; None if not known.
+def _reader(job: Any) -> Any:
+    """The language model of a job or of its run; None without one."""
+    return getattr(getattr(job, "run", job), "model", None)
+
+
+def _billions(model: Any, published: Mapping[str, float]) -> float | None:
+    """Parameters of a model; None if not known.
 
     They are those of a published checkpoint, also behind a server that takes its tokens, or are
     counted in the files of a local one.
     """
-    model: Any = getattr(getattr(job, "run", job), "model", None)
     spec = getattr(model, "checkpoint", "") or getattr(model, "tokenizer", "")
     if spec in published:
         return published[spec]
