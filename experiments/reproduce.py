@@ -57,11 +57,11 @@ checkpoints, too little memory) is listed by ``--check``, and before the first j
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
 
-``--claims=docs/claims.md`` writes the page of the papers' claims with our results, from all tables
-and figures that were made in ``--workdir``; ``--pages=docs/results`` writes a page for each paper
-with these tables, and copies their records to ``docs/results/SCALE``. Tables that have a record
-there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all
-records of the pages.
+``--pages=docs/results`` writes a page for each paper with the tables and figures that were made in
+``--workdir``, and copies their records to ``docs/results/SCALE`` or ``SCALE-READER``. What has a
+record there, but none in ``--workdir``, stays on the pages. ``--claims=docs/claims.md`` writes the
+page of the papers' claims, judged by the records of ``--workdir``; with ``--pages``, by all records
+of the pages.
 
 Exit code 0: done; 1: some questions or jobs failed, and the same command tries them again; 2: wrong
 input.
