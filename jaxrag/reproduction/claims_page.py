@@ -103,8 +103,11 @@ def judge(
 
 def word(verdict: str, record: Mapping[str, Any]) -> str:
     """A verdict in the words of a record: of the paper's models and data, or of others."""
-    paper = record["scale"] == "paper" and not record.get("substitutes")
-    return verdict if paper else _WORDS.get(verdict, verdict)
+    return verdict if _of_paper(record) else _WORDS.get(verdict, verdict)
+
+
+def _of_paper(record: Mapping[str, Any]) -> bool:
+    return record["scale"] == "paper" and not record.get("substitutes")
 
 
 def claims_page(claims: Sequence[Claim | FigureClaim], workdir: Path, own: Path) -> str:
@@ -176,13 +179,14 @@ def _summary(judged: Judged) -> str:
 
 
 def comparison_text(c: Comparison, record: Mapping[str, Any]) -> str:
-    """A measured comparison in one line: difference, n, p, the printed one, and the verdict."""
+    """A measured comparison in one line: difference, n, p, that of the paper, and the verdict."""
     assert c.ours is not None
     parts = [f"{c.subject}: {_difference(c)}"]
     parts += [f"n = {c.ours.n:,}"] if c.ours.n else []
     parts += [] if c.once else [f"p = {c.p:.2g}"]
     parts += ["measured once"] if c.once else [] if c.paired else ["not paired"]
-    parts += [f"printed {c.printed:+.{_digits(c.unit)}f}"] if c.printed is not None else []
+    if c.printed is not None and _of_paper(record):
+        parts.append(f"printed {c.printed:+.{_digits(c.unit)}f}")
     parts += [f"{c.needed:,} questions would decide"] if c.needed else []
     return html_text(f"{', '.join(parts)}: {word(c.verdict, record)}")
 

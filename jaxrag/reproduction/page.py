@@ -147,11 +147,13 @@ def _subject(printed: PrintedTable) -> str:
 
 
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
-    """How many values were measured and agree; the retriever, if it is one, not trained here."""
+    """How many values of the rows that were run were measured and agree; the retriever, if one."""
+    left = {cell.row for cell in cells} - {cell.row for cell in cells if cell.interval}
     cells = shown_rows(cells, printed).cells
     measured = [cell for cell in cells if cell.interval is not None]
     judged = [cell for cell in measured if cell.agrees is not None]
-    text = f"{len(measured)} of {len(cells)} values of {len({c.row for c in cells})} rows measured"
+    text = f"{len(measured)} of {len(cells)} values measured"
+    text += f"; {len(left)} rows of the paper were not run" if left else ""
     if judged:
         text += f"; {sum(bool(c.agrees) for c in judged)} of {len(judged)} agree with the paper"
     sizes = sorted({cell.interval.n for cell in measured if cell.interval})

@@ -185,7 +185,7 @@ def test_what_is_missing_is_not_measured() -> None:
     found = compare(claim(), PRINTED, [cell(1, NQ, [1.0])])
     assert [one.verdict for one in found] == ["not measured"]
     assert overall([]) == "not measured"
-    done = Comparison("nq", "percent", 1.0, Interval(1, 0.5, 2, 9), None, p=0.01)
+    done = Comparison("nq", "percent", Interval(1, 0.5, 2, 9), p=0.01)
     assert overall([done]) == "replicated"
     assert overall([done, done._replace(p=0.06)]) == "undecided"
     with pytest.raises(KeyError, match="has no row"):
