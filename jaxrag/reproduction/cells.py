@@ -65,8 +65,8 @@ class _Measured:
         scale: Scale,
         results: Mapping[tuple[int, str], Results],
     ):
-        self._table, self._printed, self._scale = table, printed, scale
-        self._results = results
+        self._table, self._printed, self._results = table, printed, results
+        self._scale: Scale = scale
 
     def facts(self, number: int) -> dict[str, str]:
         """A row's language model, retriever and setting, as `Cell` has them."""
@@ -132,15 +132,6 @@ class _Measured:
         return None if name is None else outputs.scored().measure(name)
 
 
-def questions_of(cells: Sequence[Cell]) -> dict[str, list[str]]:
-    """The ids of all questions with a value in some cell, by `Column.data`."""
-    by_data: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        if cell.ours is not None and cell.ours.values:
-            by_data.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
-    return {data: list(ids) for data, ids in by_data.items()}
-
-
 def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
     """The cells as plain JSON: entries of a table's record.
 
@@ -148,8 +139,10 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
       "cells", each with "values" where its value is a mean over questions: those of "ids" of the
       cell's "data", in their order, null where there is none.
     """
-    ids = questions_of(cells)
-    lines = []
+    ids, lines = dict[str, dict[str, None]](), []
+    for cell in cells:
+        if cell.ours and cell.ours.values:
+            ids.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
     for cell in cells:
         row, interval = printed.rows[cell.row], cell.interval
         values = {} if cell.ours is None else cell.ours.values
@@ -177,7 +170,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 **({"values": each} if values else {}),
             }
         )
-    return {"ids": ids, "cells": lines}
+    return {"ids": {data: list(names) for data, names in ids.items()}, "cells": lines}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:

@@ -55,7 +55,6 @@ class Claim:
       metric: printed metric that is compared. `MEAN_OF_ALL`: all metrics of all data sets, their
         mean with ``over="average"``, else each for itself.
       over: "each" data set for itself, or their "average".
-      factor: the others' value is multiplied by it: 0.9 claims that 90 % are reached.
       lower: whether a lower value is better.
       datasets: that are compared; empty for all that both rows have.
       bound: without ``theirs``: a number in the table's unit, with which the row is compared.
@@ -69,7 +68,6 @@ class Claim:
     theirs: Sequence[Where]
     metric: str = "EM"
     over: Literal["each", "average"] = "each"
-    factor: float = 1.0
     lower: bool = False
     datasets: tuple[str, ...] = ()
     bound: float = math.nan
@@ -103,10 +101,11 @@ class FigureClaim:
     """A statement of a paper about a figure, in every panel that shows the named series.
 
     Attributes:
-      id, text, source, factor, lower: as in `Claim`.
+      id, text, source, lower: as in `Claim`.
       figure: the figure's id.
       ours, theirs: the point that is higher, and the one that it is compared with; None is
         ``bound``.
+      factor: of ``theirs``: 0.9 claims that 90 % of it are reached.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
       unit: of the difference that is shown. Values of questions are shares if it is "percent".
@@ -170,7 +169,8 @@ class Comparison(NamedTuple):
 def overall(comparisons: Sequence[Comparison]) -> Verdict:
     """Verdict on a claim: the worst of its comparisons' verdicts."""
     verdicts = {c.verdict for c in comparisons}
-    return next((v for v in _WORST_FIRST if v in verdicts), "not measured")
+    found: list[Verdict] = [verdict for verdict in _WORST_FIRST if verdict in verdicts]
+    return found[0] if found else "not measured"
 
 
 def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
@@ -211,7 +211,8 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
         one = Comparison(f"{panel}, {claim.ours.label}, against {against}", claim.unit)
         ours = measured(claim.ours.of(series))
         theirs = measured(claim.theirs.of(series)) if claim.theirs else claim.bound
-        compared.append(_measured(one, claim, ours, theirs, over_seeds=claim.over_seeds))
+        more = {"factor": claim.factor, "over_seeds": claim.over_seeds}
+        compared.append(_measured(one, ours, theirs, lower=claim.lower, **more))
     return _adjusted(compared)
 
 
@@ -224,24 +225,26 @@ def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 def _measured(
     one: Comparison,
-    claim: Claim | FigureClaim,
     ours: Measured | None,
     theirs: Measured | float | None,
     *,
+    lower: bool,
+    factor: float = 1.0,
     over_seeds: bool = False,
 ) -> Comparison:
     """A comparison with our difference: ours - factor * theirs, its sign turned for "lower"."""
     if ours is None or theirs is None:
         return one
-    bounded = isinstance(theirs, float)
-    other = Measured(Interval(theirs, theirs, theirs, ours.interval.n)) if bounded else theirs
-    sign, factor = -1 if claim.lower else 1, 1 if bounded else claim.factor
+    bounded, other = isinstance(theirs, float), theirs
+    if not isinstance(other, Measured):
+        other = Measured(Interval(other, other, other, ours.interval.n))
+    sign = -1 if lower else 1
     names = [name for name in ours.values if name in other.values]
     values = np.array([(ours.values[n], factor * other.values[n]) for n in names]).reshape(-1, 2)
     each = sign * (values[:, 0] - values[:, 1])
     if len(each) and not over_seeds:
-        *found, p = paired_difference(each, np.zeros_like(each))
-        difference = Interval(*found)
+        mean, low, high, n, p = paired_difference(each, np.zeros_like(each))
+        difference = Interval(mean, low, high, n)
     else:
         difference = seed_interval(each) if len(each) else _apart(ours, other, sign, factor)
         p = normal_p(*difference[:3])
@@ -349,7 +352,7 @@ class _Pair(NamedTuple):
             if mine is None or other is None:
                 return None
             sign = -1 if self.claim.lower else 1
-            differences.append(sign * (mine - self.claim.factor * other))
+            differences.append(sign * (mine - other))
         return sum(differences) / len(differences) if differences else None
 
     def on(self, column: Column, cells: Mapping[tuple[int, Column, str], Cell]) -> list[Comparison]:
@@ -370,7 +373,7 @@ class _Pair(NamedTuple):
             one = self._comparison(f"{column.heading}{named}", unit, column.data, metric)
             theirs = self.claim.bound if self.theirs is None else measured(self.theirs)
             effect = self.effect([value for value in shared if value.metric == metric])
-            one = _measured(one, self.claim, measured(self.ours), theirs)
+            one = _measured(one, measured(self.ours), theirs, lower=self.claim.lower)
             compared.append(
                 one._replace(printed=effect if column.same else None, needed=_needed(one, effect))
             )

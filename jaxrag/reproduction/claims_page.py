@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrag.core.printable import html_text
-from jaxrag.reproduction import opening_table
+from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import (
     Claim,
@@ -55,7 +55,7 @@ _WORDS = {"replicated": "same direction", "contradicted": "opposite", "undecided
 _ORDER = ("replicated", "contradicted", "undecided", "not measured")
 
 
-class Judged(NamedTuple):
+class JudgedClaim(NamedTuple):
     """A claim's comparisons by one record.
 
     Attributes:
@@ -73,7 +73,7 @@ class Judged(NamedTuple):
 
 def judge(
     claims: Sequence[Claim | FigureClaim], record: Mapping[str, Any], file: Path
-) -> list[Judged]:
+) -> list[JudgedClaim]:
     """The claims about a record's table or figure; none if a reader is small or of unknown size.
 
     Raises:
@@ -82,7 +82,7 @@ def judge(
     sizes = record.get("parameters") or {"": None}
     if not all(size is not None and size >= LEAST for size in sizes.values()):
         return []
-    name, found = record["name"], list[Judged]()
+    name, found = record["name"], list[JudgedClaim]()
     cells = read_cells(record, file)
     for claim in claims:
         try:
@@ -97,7 +97,7 @@ def judge(
                 f"{file} does not fit the claim {claim.id} ({error!r}): make {name} again."
             ) from error
         if any(c.ours for c in compared):
-            found.append(Judged(claim, compared, record, file))
+            found.append(JudgedClaim(claim, compared, record, file))
     return found
 
 
@@ -119,13 +119,13 @@ def claims_page(claims: Sequence[Claim | FigureClaim], workdir: Path, own: Path)
         if lines:
             name = next(t.paper for i, t in printed_tables().items() if i.startswith(paper))
             heads = ("claim", "in the paper", "result", "measured with")
-            parts += [f"## {name}\n", opening_table.table(heads, lines)]
+            parts += [f"## {name}\n", page.html_table(heads, lines)]
     return "\n".join(parts)
 
 
-def _all_judged(claims: Sequence[Claim | FigureClaim], workdir: Path) -> Iterator[Judged]:
+def _all_judged(claims: Sequence[Claim | FigureClaim], workdir: Path) -> Iterator[JudgedClaim]:
     names = (c.table if isinstance(c, Claim) else c.figure for c in claims)
-    by_claim: dict[str, list[Judged]] = {claim.id: [] for claim in claims}
+    by_claim: dict[str, list[JudgedClaim]] = {claim.id: [] for claim in claims}
     for name in dict.fromkeys(names):
         for file in result_files([workdir], name).values():
             for one in judge(claims, read_result(file), file):
@@ -134,7 +134,7 @@ def _all_judged(claims: Sequence[Claim | FigureClaim], workdir: Path) -> Iterato
         yield from some
 
 
-def _line(judged: Judged, own: Path) -> tuple[str, str, str, str]:
+def _line(judged: JudgedClaim, own: Path) -> tuple[str, str, str, str]:
     claim, record = judged.claim, judged.record
     printed, metric = "drawn, without numbers", ""
     if isinstance(claim, Claim):
@@ -147,8 +147,8 @@ def _line(judged: Judged, own: Path) -> tuple[str, str, str, str]:
     return (
         html_text(f"{claim.text} ({claim.source}{metric})"),
         printed,
-        opening_table.opening(_summary(judged), texts),
-        opening_table.link(made, os.path.relpath(judged.file, own)),
+        page.opening(_summary(judged), texts),
+        page.link(made, os.path.relpath(judged.file, own)),
     )
 
 
@@ -161,7 +161,7 @@ def _printed(claim: Claim) -> str:
     return f"{_range(effects, digits)}; holds for {holds} of {len(effects)}"
 
 
-def _summary(judged: Judged) -> str:
+def _summary(judged: JudgedClaim) -> str:
     """Verdict, difference or their range, and how many questions would decide it."""
     comparisons, record = judged.comparisons, judged.record
     measured = [c for c in comparisons if c.ours is not None]

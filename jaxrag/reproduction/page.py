@@ -1,4 +1,4 @@
-"""A reproduced table for the terminal, as Markdown, an HTML page, CSV and LaTeX."""
+"""A reproduced table for the terminal, as Markdown, HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -262,3 +262,28 @@ def _latex_cell(cell: Cell | None) -> LatexCell:
         return ""
     ours, interval = our_text(cell)
     return ours, " ".join(filter(None, (interval, printed_text(cell))))
+
+
+def opening(summary: str, lines: Sequence[str]) -> str:
+    """A text that opens to lines of HTML."""
+    return f"<details><summary>{html_text(summary)}</summary>{'<br>'.join(lines)}</details>"
+
+
+def link(text: str, address: str) -> str:
+    """A link to another file of the documentation."""
+    return f'<a href="{html_text(address)}">{html_text(text)}</a>'
+
+
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells in HTML; the first column names the rows.
+
+    It has no empty line, so that a site's generator and a code host take it as it is.
+    """
+    lines = [_html_row(("th",) * len(headings), headings)]
+    lines += [_html_row(("th", *("td",) * (len(row) - 1)), row) for row in rows]
+    return "\n".join(["<table>", *lines, "</table>", ""])
+
+
+def _html_row(tags: Sequence[str], cells: Sequence[str]) -> str:
+    parts = (f"<{tag}>{cell}</{tag}>" for tag, cell in zip(tags, cells, strict=True))
+    return f"<tr>{''.join(parts)}</tr>"

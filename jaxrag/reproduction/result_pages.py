@@ -15,7 +15,6 @@ from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, FigureClaim
 from jaxrag.reproduction.claims_page import comparison_text, judge
 from jaxrag.reproduction.listing import all_names, read_result, result_files
-from jaxrag.reproduction.opening_table import link, opening, table
 from jaxrag.reproduction.parts import parts_text
 from jaxrag.reproduction.printed.cell_text import metric_label, our_text, printed_text, row_label
 from jaxrag.reproduction.printed.comparison import Cell
@@ -172,9 +171,9 @@ def _matrix(
             own = [c for c in rows.cells if (c.row, c.column) == (number, column) and c.interval]
             values = [our_text(cell)[0] for cell in own if cell.metric in metrics]
             facts = list(_details(own, printed, compared, record, file))
-            line.append(opening(" / ".join(values) or "more", facts) if own else "")
+            line.append(page.opening(" / ".join(values) or "more", facts) if own else "")
         lines.append(line)
-    return table(heads, lines)
+    return page.html_table(heads, lines)
 
 
 def _details(
@@ -197,7 +196,7 @@ def _details(
         if cell.seconds:
             yield f"{cell.seconds / 60:.1f} minutes"
         yield f"<code>{html_text(command(cell, printed, record))}</code>"
-        yield link("record", f"{file.parent.name}/{file.name}")
+        yield page.link("record", f"{file.parent.name}/{file.name}")
 
 
 def command(cell: Cell, printed: PrintedTable, record: Mapping[str, Any]) -> str:
