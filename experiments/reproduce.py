@@ -537,6 +537,8 @@ def _other_settings(values: Any) -> list[str]:
         texts.append(f"gates set on training questions to retrieve for {share}")
     if values.fidelity == "released":
         texts.append("settings of the released code")
+    if values.quantization:
+        texts.append(f"weights in {values.quantization}")
     return texts
 
 

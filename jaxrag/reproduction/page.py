@@ -279,11 +279,9 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     It has no empty line, so that a site's generator and a code host take it as it is.
     """
-    lines = [_html_row(("th",) * len(headings), headings)]
-    lines += [_html_row(("th", *("td",) * (len(row) - 1)), row) for row in rows]
+    lines = [_html_row("th", headings), *(_html_row("td", row) for row in rows)]
     return "\n".join(["<table>", *lines, "</table>", ""])
 
 
-def _html_row(tags: Sequence[str], cells: Sequence[str]) -> str:
-    parts = (f"<{tag}>{cell}</{tag}>" for tag, cell in zip(tags, cells, strict=True))
-    return f"<tr>{''.join(parts)}</tr>"
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"

@@ -134,11 +134,12 @@ def _facts(
     printed = printed_tables().get(name)
     if printed and cells:
         declaration, scale = declared.tables[name], record["scale"]
-        told += [*page.left_out(declaration, printed, scale), *declaration.notes]
+        reasons = page.left_out(declaration, printed, scale)
+        told += [*(f"Not reproduced: {reason}" for reason in reasons), *declaration.notes]
         run = {cell.row for cell in cells if cell.interval}
         rows = (row for n, row in enumerate(printed.rows) if n not in run)
         lacking = [row_label(r, printed) for r in rows if not declaration.without(r.method, scale)]
-        told.append(f"Not run: {', '.join(lacking)}" if lacking else "")
+        told.append(f"Not run: {'; '.join(lacking)}" if lacking else "")
     texts = ". ".join(markdown_text(text).rstrip(".") for text in told if text)
     made = "" if cells else f" `{record.get('command', '')}`"
     return f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"

@@ -55,7 +55,7 @@ def page(path: Path, *cells: Cell, **changes: Any) -> str:
 
 def cells_of(text: str) -> dict[str, list[str]]:
     """The cells of the page's table, by the name of the row."""
-    rows = re.findall(r"<tr><th>(.*?)</th>(<td>.*?)</tr>", text)
+    rows = re.findall(r"<tr><td>(.*?)</td>(<td>.*?)</tr>", text)
     return {name: re.findall(r"<td>(.*?)</td>", cells) for name, cells in rows}
 
 
@@ -83,7 +83,7 @@ def test_a_cell_opens_to_what_it_came_from(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "printed" not in text.partition("<table>")[2]
     head = "**paper-big**: scale paper; big for all generators; first 500 questions. "
-    assert head in text and "Not run: No Retrieval, Qwen2.5-7B-Instruct, " in text
+    assert head in text and "Not run: No Retrieval, Qwen2.5-7B-Instruct; " in text
     assert "[Record](paper-big/dtr-table2.json)" in text
 
 
