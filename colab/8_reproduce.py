@@ -47,15 +47,15 @@ command = ["reproduce", "dtr/table2", f"--scale={SCALE}", f"--only={PART}"]
 exit_code = reproduce.main([*command, "--workdir=runs/colab/reproduce"])
 
 # %% [markdown]
-# ## Claims
+# ## The page
 #
-# From the tables that were made, the papers' claims get a verdict at paper scale. Results of small
-# models say "same direction", "opposite" or "open", which is about these models only.
+# `--pages` writes a page a paper. A cell of its tables opens to its interval, n, minutes, the command
+# that makes it, and the record with the values of single questions. `--claims` judges the papers'
+# claims by such records, if their readers have at least a billion parameters; this one has not.
 
 # %%
 from pathlib import Path
 
-page = Path("runs/colab/claims.md")
-claims = ["reproduce", f"--scale={SCALE}", "--workdir=runs/colab/reproduce", f"--claims={page}"]
-exit_code = reproduce.main(claims)
-print(page.read_text("utf-8").partition("\n## ")[2][:3_000])
+pages = Path("runs/colab/pages")
+exit_code = reproduce.main(["reproduce", "--workdir=runs/colab/reproduce", f"--pages={pages}"])
+print((pages / "dtr.md").read_text("utf-8").partition("<table>")[2][:2_000])

@@ -12,8 +12,6 @@ Source: docs/methods.md, "ARS-RAG". All steps from nothing to answers: docs/ars.
 - score: EM 22.0 [14.0, 30.0], F1 28.1 [20.2, 36.6] on 100 questions, with SmolLM2; ``rewriter10``,
   which needs no training, EM 27.0 [19.0, 36.0]
 
-Scores of all strategies on four data sets are in docs/results/ars.md.
-
 Strategies; those with a star need ``--config.method.order.ranker.checkpoint=DIRECTORY``, those with
 two ``--config.method.count.bandit.checkpoint=DIRECTORY``:
 
@@ -209,7 +207,7 @@ RANKERS = {
             unit="questions",
             batch=16,
             microbatch=2,
-            encoder_dropout=0.0,  # as measured in docs/results/ars.md
+            encoder_dropout=0.0,
             warmup=10,
             evaluate_every=30,
             save_every=30,

@@ -5,7 +5,7 @@ Source: docs/methods.md, "Baselines", "ERRR: baselines" and "ARS-RAG: baselines"
     python -m experiments.run --config configs/baselines.py:react@popqa --workdir runs/react
 
 Each paper's config has the baselines of its tables, too, on the paper's questions and with its
-models: ``configs/errr.py:react@popqa``. Scores of most are in docs/results/errr.md.
+models: ``configs/errr.py:react@popqa``.
 
 On the questions of PAIRS and DTR (``quickstart``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
 Qwen2.5-7B-Instruct, bge-large-en-v1.5 and bge-reranker-base for ``paper-hotpotqa`` and so on):
@@ -280,7 +280,7 @@ ITERATIVE = {
         paper_run=_LLAMA,
     ),
 }
-"""Retrieval in turns, compared with ERRR in docs/results/errr.md."""
+"""Retrieval in turns."""
 
 _SHORT = dataclasses.replace(CLOSED, prompts="baselines_small")
 _WRITTEN = dataclasses.replace(_SHORT, by="text")  # of methods that read a text of their own

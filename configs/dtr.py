@@ -8,8 +8,6 @@ Source: docs/methods.md, "DTR".
 - minutes: 6 for four methods and the installation (``make quickstart``); not measured alone
 - score: EM 30.0 [21.0, 39.0], F1 36.4 [27.5, 45.3] on 100 questions, with SmolLM2 (README)
 
-Larger tables are in docs/results/dtr_pairs.md.
-
 Methods:
 
 - ``dtr``; its ablations (Table 3 of the paper): ``dtr_wo_ugt`` always retrieves, ``dtr_wo_dpr``

@@ -9,8 +9,6 @@ Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
   compiling
 - score: EM 17.0 [12.0, 22.5], F1 20.4 [15.3, 26.0] on 200 questions, with SmolLM2
 
-EM, F1 and cost of all methods are in docs/results/errr.md.
-
 Methods:
 
 - ``direct``: no retrieval. ``rag``: the question itself is searched for.

@@ -8,8 +8,6 @@ Source: docs/methods.md, "PAIRS".
 - minutes: 6 for four methods and the installation (``make quickstart``); not measured alone
 - score: EM 25.0 [17.0, 33.0], F1 31.1 [22.7, 39.7] on 100 questions, with SmolLM2 (README)
 
-Larger tables are in docs/results/dtr_pairs.md.
-
 Methods:
 
 - ``pairs``, and with its gate's stricter rule ``pairs_exclude_num``.

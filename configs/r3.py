@@ -10,9 +10,7 @@ Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
 - hardware: 2 CPU cores, 2026-11-22
 - minutes: the run not measured; its training, before it, 21 to 27 beside another one
 - score: EM 31.5 [25.0, 38.0], F1 39.0 [32.8, 45.5] on 200 questions, with SmolLM2 and a SiDR of
-  R3 in bfloat16, seed 0; before the training EM 29.0 [23.0, 35.5] (docs/results/r3.md)
-
-Scores of a SiDR that was trained on other questions are there, too.
+  R3 in bfloat16, seed 0; before the training EM 29.0 [23.0, 35.5]
 
 Methods:
 

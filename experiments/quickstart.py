@@ -16,7 +16,6 @@ from absl import flags
 
 from experiments.configuration import parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
-from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         errors += execute(run, workdir / method)["errors"]
     directories = [workdir / method for method in METHODS]
     show(directories)
-    write_report(directories, workdir / "report.html", papers=papers_section)
+    write_report(directories, workdir / "report.html")
     print(
         f"{time.monotonic() - started:.0f} s. The report, with every question's trace: "
         f"{workdir / 'report.html'}"

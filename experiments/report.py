@@ -28,7 +28,6 @@ from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.training_log import is_training
-from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         for table in write_training_report(values.runs, page):
             console.print(table.terminal())
     else:
-        rows = write_report(values.runs, page, baseline=values.baseline, papers=papers_section)
+        rows = write_report(values.runs, page, baseline=values.baseline)
         console.print(terminal_table(rows))
         beside = ".md, .csv and .tex"
     print(f"wrote {page}, and beside it its tables as {beside}")

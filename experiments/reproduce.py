@@ -57,11 +57,11 @@ checkpoints, too little memory) is listed by ``--check``, and before the first j
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
 
-``--claims=docs/claims.md`` writes the page of the papers' claims with our results, from all tables
-and figures that were made in ``--workdir``; ``--pages=docs/results`` writes a page for each paper
-with these tables, and copies their records to ``docs/results/SCALE``. Tables that have a record
-there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all
-records of the pages.
+``--pages=docs/results`` writes a page for each paper with the tables and figures that were made in
+``--workdir``, and copies their records to ``docs/results/SCALE`` or ``SCALE-READER``. What has a
+record there, but none in ``--workdir``, stays on the pages. ``--claims=docs/claims.md`` writes the
+page of the papers' claims, judged by the records of ``--workdir``; with ``--pages``, by all records
+of the pages.
 
 Exit code 0: done; 1: some questions or jobs failed, and the same command tries them again; 2: wrong
 input.
@@ -75,6 +75,7 @@ import difflib
 import functools
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ from absl import flags
 from rich.console import Console
 
 from configs.papers import ALL
-from configs.papers.claims import CLAIMS, FIGURE_CLAIMS
+from configs.papers.claims import CLAIMS
 from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
@@ -91,9 +92,8 @@ from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
-from jaxrag.evaluation.summary import calibration_text, name_of
 from jaxrag.models.checkpoint.files import short_name
-from jaxrag.reproduction import claims, page
+from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
     Need,
@@ -122,6 +122,7 @@ from jaxrag.reproduction.prompt_files import (
     with_prompts,
 )
 from jaxrag.reproduction.result_pages import write_pages
+from jaxrag.reproduction.run_facts import of_runs
 from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitutes
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
@@ -138,6 +139,8 @@ _MODELS = {
     "reranker": "the reranker, or query_likelihood",
 }
 FIDELITIES = ("paper", "released")
+_ELSEWHERE = ("only", "workdir", "claims", "pages", "list", "check")
+"""Flags that change no result of a part."""
 _RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
 
 
@@ -203,14 +206,12 @@ def main(argv: Sequence[str]) -> int:
         if name in ALL.figures:
             errors += _make_figure(name, ALL.figures[name], values)
     if values.pages:
-        for path in write_pages(ALL, Path(values.workdir), Path(values.pages)):
+        for path in write_pages(ALL, CLAIMS, Path(values.workdir), Path(values.pages)):
             print(f"wrote {path}")
     if values.claims:
-        write_text(
-            Path(values.claims),
-            claims_page(CLAIMS, FIGURE_CLAIMS, Path(values.pages or values.workdir)),
-        )
-        print(f"wrote {values.claims}")
+        file = Path(values.claims)
+        write_text(file, claims_page(CLAIMS, Path(values.pages or values.workdir), file.parent))
+        print(f"wrote {file}")
     return 1 if errors else 0
 
 
@@ -427,17 +428,12 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
 
     errors = _execute(work, add_part(values.only).values())
     results, parts = combine(values.only, earlier, add_part, work.finished)
-    record = {**_record(name, values, parts, work), **_of_runs(results.values())}
+    record = _record(name, values, parts, work, results.values())
     cells = table_cells(
         table, printed, scale, results,
         whole=not values.limit, substituted=bool(record["substitutes"]),
     )  # fmt: skip
     record |= as_json(cells, printed)
-    record["claims"] = [
-        claims.as_json(claim.id, claims.compare(claim, printed, cells))
-        for claim in CLAIMS
-        if claim.table == name
-    ]
     if table.draw and all(one.there for one in results.values()):
         record["pictures"] = _draw(table.draw(results), values)
     text = page.markdown(cells, table, printed, record)
@@ -473,7 +469,7 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     if not all(one.there for one in results.values()):
         print("the figure is drawn when the jobs of all its parts have ended without errors")
         return errors
-    record = {**_record(name, values, parts, work), **_of_runs(results.values())}
+    record = _record(name, values, parts, work, results.values())
     record["pictures"] = _draw(figure.draw(results), values)
     file = _file(name, values, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -495,11 +491,14 @@ def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
     return {picture.name: picture.numbers for picture in pictures}
 
 
-def _record(name: str, values: Any, parts: list[Part], work: Work) -> dict[str, Any]:
+def _record(
+    name: str, values: Any, parts: list[Part], work: Work, results: Iterable[Results]
+) -> dict[str, Any]:
     files = read_replacements(values.prompts)
     used = _sets_in_use([name], values) if files else []
     return {
         "name": name,
+        "command": _command(name, values),
         "scale": values.scale,
         "limit": values.limit,
         "only": [] if [] in parts else values.only,
@@ -510,7 +509,16 @@ def _record(name: str, values: Any, parts: list[Part], work: Work) -> dict[str, 
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
+        **of_runs(results, work.jobs, PARAMETERS),
     }
+
+
+def _command(name: str, values: Any) -> str:
+    """The command that makes a table or figure, without --only and --workdir."""
+    given = (values[flag] for flag in values if flag not in _ELSEWHERE)
+    texts = [flag.serialize() for flag in given if flag.value != flag.default]
+    words = [name, *(line for text in texts for line in text.splitlines())]
+    return f"python -m experiments.reproduce {shlex.join(words)}"
 
 
 def _substituted(values: Any) -> list[str]:
@@ -529,23 +537,9 @@ def _other_settings(values: Any) -> list[str]:
         texts.append(f"gates set on training questions to retrieve for {share}")
     if values.fidelity == "released":
         texts.append("settings of the released code")
+    if values.quantization:
+        texts.append(f"weights in {values.quantization}")
     return texts
-
-
-def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
-    """Of runs: the language models, the numbers of questions, and the thresholds that were set."""
-    models, questions, thresholds = set[str](), set[int](), dict[str, None]()
-    for run in (run for one in results for run in one.runs()):
-        models.add(name_of(run.config, "language_model"))
-        questions.add(len(run.records))
-        if found := run.config.get("calibration"):
-            name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
-            thresholds[f"{name}: {calibration_text(found)}"] = None
-    return {
-        "models": sorted(models - {"unnamed"}),
-        "questions": sorted(questions),
-        **({"thresholds": list(thresholds)} if thresholds else {}),
-    }
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
 from jaxrag.evaluation.report.page import page, write_files
 from jaxrag.evaluation.summary import BASELINE, Row, summarise, summarise_read
-from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.job import Job, Outcome
@@ -203,7 +202,7 @@ def report(
     """
     read = [read_run(path) for path in _directories(runs)]
     rows = summarise_read(read, baseline=baseline)
-    shown = Report(page(read, rows, papers_section), RunResults(tuple(rows)))
+    shown = Report(page(read, rows), RunResults(tuple(rows)))
     if out:
         shown.save(out)
     return shown

@@ -1,8 +1,10 @@
-"""Claims of the papers, each tied to cells of a table, with a verdict from our runs.
+"""Claims of the papers about tables and figures, with verdicts from the records of ours.
 
-A claim says that one row is better than another. Each comparison is a difference that is paired
-over the questions that both rows answered, with a 95 % interval and the p-value of a sign-flip
-test, adjusted for the number of the claim's comparisons (Holm):
+A claim says that one row of a table, or one point of a drawn series, is better than another. Each
+comparison is a difference with a 95 % interval and a two-sided p-value: over the questions that
+both sides answered, by a sign-flip test; over seeds by Student's interval; else, as between
+disjoint groups of questions, of two independent means. Each p-value is adjusted for the number of
+the claim's comparisons (Holm).
 
 - replicated: the difference is above zero with p < 0.05 for every comparison of the claim;
 - contradicted: it is below zero with p < 0.05 for at least one;
@@ -26,20 +28,18 @@ from jaxrag.evaluation.significance import (
     holm,
     needed_questions,
     normal_p,
-    sign_flip_test,
+    paired_difference,
+    seed_interval,
 )
-from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL, Cell, Column
-from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
-from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
+from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL, PERCENT, Cell, Column
+from jaxrag.reproduction.printed.measured import Measured, mean_interval
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
-_CellKey = tuple[int, Column, str]
-"""Row, column and metric of a cell."""
 Where = Mapping[str, Any]
 """Identifies a row of a printed table: attributes of `PrintedRow`, or entries of its ``other``."""
 
 _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not measured", "undecided", "replicated")
-_PERCENT = ("percent", "points")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Claim:
       metric: printed metric that is compared. `MEAN_OF_ALL`: all metrics of all data sets, their
         mean with ``over="average"``, else each for itself.
       over: "each" data set for itself, or their "average".
-      factor: the others' value is multiplied by it: 0.9 claims that 90 % are reached.
       lower: whether a lower value is better.
       datasets: that are compared; empty for all that both rows have.
       bound: without ``theirs``: a number in the table's unit, with which the row is compared.
@@ -69,34 +68,93 @@ class Claim:
     theirs: Sequence[Where]
     metric: str = "EM"
     over: Literal["each", "average"] = "each"
-    factor: float = 1.0
     lower: bool = False
     datasets: tuple[str, ...] = ()
     bound: float = math.nan
 
 
-class Comparison(NamedTuple):
-    """A comparison of two rows.
+class At(NamedTuple):
+    """A point of a series: its first or last, one by its number from 1, or a bar."""
+
+    series: str
+    at: Literal["first", "last", "only"] | int = "last"
+
+    @property
+    def label(self) -> str:
+        """The point's name in tables."""
+        if self.at == "only":
+            return self.series
+        where = f"point {self.at}" if isinstance(self.at, int) else f"{self.at} point"
+        return f"{self.series}, {where}"
+
+    def of(self, panel: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The point in the record of a panel; None if its series is not there."""
+        points: Any = panel.get(self.series)
+        if not points or self.at == "only":
+            return points or None
+        number = self.at - 1 if isinstance(self.at, int) else {"first": 0, "last": -1}[self.at]
+        return points[number]
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureClaim:
+    """A statement of a paper about a figure, in every panel that shows the named series.
 
     Attributes:
-      subject: what is compared: the questions and the other row.
+      id, text, source, lower: as in `Claim`.
+      figure: the figure's id.
+      ours, theirs: the point that is higher, and the one that it is compared with; None is
+        ``bound``.
+      factor: of ``theirs``: 0.9 claims that 90 % of it are reached.
+      picture: name of the picture, "" for a figure of one.
+      shares: whether the means are shares from 0 to 1, and are shown in percent.
+      unit: of the difference that is shown. Values of questions are shares if it is "percent".
+      bound: without ``theirs``: a number in ``unit``.
+      over_seeds: whether a point's values are those of seeds, not of questions; a single seed
+        decides nothing.
+    """
+
+    id: str
+    text: str
+    source: str
+    figure: str
+    ours: At
+    theirs: At | None
+    lower: bool = False
+    factor: float = 1.0
+    picture: str = ""
+    shares: bool = False
+    unit: str = "percent"
+    bound: float = 0.0
+    over_seeds: bool = False
+
+
+class Comparison(NamedTuple):
+    """A comparison of two rows or points; better is positive.
+
+    Attributes:
+      subject: what is compared: the questions and the other side.
       unit: of the values.
-      printed: the paper's difference, better is positive; None where it prints none.
       ours: our difference with its interval; None if it was not measured.
+      printed: the paper's difference; None where it prints none.
       needed: questions (of each data set) that would decide it; None if it is decided or not known.
+      p: two-sided p-value; NaN where it is not known.
       once: whether a single measurement was made, so that the interval has no width.
       paired: whether the values of the same questions were compared; else two independent means.
-      p: two-sided p-value, adjusted for the number of comparisons; NaN where it is not known.
+      spread: standard deviation of a question's difference; NaN where it is not known.
+      place: of the better side: row, questions and metric of a table.
     """
 
     subject: str
     unit: str
-    printed: float | None
-    ours: Interval | None
-    needed: int | None
+    ours: Interval | None = None
+    printed: float | None = None
+    needed: int | None = None
+    p: float = math.nan
     once: bool = False
     paired: bool = True
-    p: float = math.nan
+    spread: float = math.nan
+    place: tuple[int, str, str] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -108,46 +166,120 @@ class Comparison(NamedTuple):
         return "replicated" if self.ours.mean > 0 else "contradicted"
 
 
-def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def overall(comparisons: Sequence[Comparison]) -> Verdict:
+    """Verdict on a claim: the worst of its comparisons' verdicts."""
+    verdicts = {c.verdict for c in comparisons}
+    found: list[Verdict] = [verdict for verdict in _WORST_FIRST if verdict in verdicts]
+    return found[0] if found else "not measured"
+
+
+def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
+    """The comparisons of a claim, from the cells of its table in one record."""
+    by_place = {(c.row, c.column, c.metric): c for c in cells}
+    wanted = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
+    columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
+    compared: list[Comparison] = []
+    for pair in _pairs(claim, printed):
+        each = [one for column in columns for one in pair.on(column, by_place)]
+        compared += pair.averaged(each) if each and claim.over == "average" else each
+    return _adjusted(compared)
+
+
+def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comparison]:
+    """The comparisons of a claim, one a panel.
+
+    Args:
+      claim: the claim.
+      pictures: of the figure's record, by name: panels with series of points.
+
+    Raises:
+      KeyError: the record has no such picture.
+    """
+
+    def measured(point: Mapping[str, Any] | None) -> Measured | None:
+        if point is None:
+            return None
+        scale, of_values = 100 if claim.shares else 1, 100 if claim.unit == "percent" else 1
+        ends = (scale * point[name] for name in ("mean", "low", "high"))
+        values = {name: of_values * value for name, value in point.get("values", {}).items()}
+        return Measured(Interval(*ends, n=int(point.get("n", 0))), values)
+
+    compared = []
+    for panel, series in pictures[claim.picture or claim.figure].items():
+        against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
+        against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
+        one = Comparison(f"{panel}, {claim.ours.label}, against {against}", claim.unit)
+        ours = measured(claim.ours.of(series))
+        theirs = measured(claim.theirs.of(series)) if claim.theirs else claim.bound
+        more = {"factor": claim.factor, "over_seeds": claim.over_seeds}
+        compared.append(_measured(one, ours, theirs, lower=claim.lower, **more))
+    return _adjusted(compared)
+
+
+def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons of a claim with p-values that are adjusted for their number (Holm)."""
     known = [i for i, c in enumerate(comparisons) if not math.isnan(c.p)]
     new = dict(zip(known, holm([comparisons[i].p for i in known]), strict=True))
     return [c._replace(p=new.get(i, c.p)) for i, c in enumerate(comparisons)]
 
 
-def overall(comparisons: Sequence[Comparison]) -> Verdict:
-    """Verdict on a claim: the worst of its comparisons' verdicts."""
-    verdicts = {c.verdict for c in comparisons}
-    for verdict in _WORST_FIRST:
-        if verdict in verdicts:
-            return verdict
-    return "not measured"
+def _measured(
+    one: Comparison,
+    ours: Measured | None,
+    theirs: Measured | float | None,
+    *,
+    lower: bool,
+    factor: float = 1.0,
+    over_seeds: bool = False,
+) -> Comparison:
+    """A comparison with our difference: ours - factor * theirs, its sign turned for "lower"."""
+    if ours is None or theirs is None:
+        return one
+    bounded, other = isinstance(theirs, float), theirs
+    if not isinstance(other, Measured):
+        other = Measured(Interval(other, other, other, ours.interval.n))
+    sign = -1 if lower else 1
+    names = [name for name in ours.values if name in other.values]
+    values = np.array([(ours.values[n], factor * other.values[n]) for n in names]).reshape(-1, 2)
+    each = sign * (values[:, 0] - values[:, 1])
+    if len(each) and not over_seeds:
+        mean, low, high, n, p = paired_difference(each, np.zeros_like(each))
+        difference = Interval(mean, low, high, n)
+    else:
+        difference = seed_interval(each) if len(each) else _apart(ours, other, sign, factor)
+        p = normal_p(*difference[:3])
+    flat = difference.low == difference.high
+    once = flat and (len(each) < 2 if over_seeds else not ours.values)
+    spread = _spread([*ours.values.values()] if bounded else each)
+    return one._replace(
+        ours=difference,
+        p=math.nan if once else p,
+        once=once,
+        paired=bool(len(each)) or bounded or once,
+        spread=spread,
+    )
 
 
-def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
-    """The comparisons of a claim, from the cells of its table at one scale."""
-    by_place = {(c.row, c.column, c.metric): c for c in cells}
-    wanted = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
-    columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
-    ours = rows_of(claim.ours, printed, claim.metric)[0]
-    others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
-    compared = []
-    for theirs in others or [None]:
-        pair = _Pair(claim, printed, ours, theirs)
-        each = [value for column in columns for value in pair.on(column, by_place)]
-        compared += each if claim.over == "each" else pair.averaged(each)
-    return adjusted([value.comparison for value in compared])
+def _apart(ours: Measured, theirs: Measured, sign: int, factor: float) -> Interval:
+    """Difference of two independent means, from their intervals alone."""
+    mine, other = ours.interval, theirs.interval
+    mean = mine.mean - factor * other.mean
+    low = math.hypot(mine.mean - mine.low, factor * (other.high - other.mean))
+    high = math.hypot(mine.high - mine.mean, factor * (other.mean - other.low))
+    ends = sorted((sign * (mean - low), sign * (mean + high)))
+    return Interval(sign * mean, *ends, n=min(mine.n, other.n) or mine.n)
+
+
+def _spread(values: Any) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
     """Printed differences of the compared rows; positive where the claim holds."""
-    ours = rows_of(claim.ours, printed, claim.metric)[0]
-    others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
     effects = []
-    for theirs in others or [None]:
-        pair = _Pair(claim, printed, ours, theirs)
-        shared = pair.shared(printed.rows[ours].datasets)
-        groups = [[cell] for cell in shared] if claim.over == "each" else [shared]
+    for pair in _pairs(claim, printed):
+        shared = pair.shared(printed.rows[pair.ours].datasets)
+        groups = [[value] for value in shared] if claim.over == "each" else [shared]
         effects += [pair.effect(group) for group in groups]
     return [effect for effect in effects if effect is not None]
 
@@ -161,7 +293,7 @@ def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
     numbers = [
         number
         for number, row in enumerate(printed.rows)
-        if all(_attribute(row, name) == value for name, value in where.items())
+        if all(row.other.get(k, getattr(row, k, None)) == value for k, value in where.items())
         and any(metric in cells for cells in row.values.values())
     ]
     if not numbers:
@@ -169,8 +301,10 @@ def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
     return numbers
 
 
-def _attribute(row: PrintedRow, name: str) -> Any:
-    return row.other[name] if name in row.other else getattr(row, name, None)
+def _pairs(claim: Claim, printed: PrintedTable) -> list[_Pair]:
+    ours = rows_of(claim.ours, printed, claim.metric)[0]
+    others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
+    return [_Pair(claim, printed, ours, theirs) for theirs in others or [None]]
 
 
 class _Value(NamedTuple):
@@ -178,27 +312,6 @@ class _Value(NamedTuple):
 
     dataset: str
     metric: str
-
-
-class _Difference(NamedTuple):
-    """Our difference in the table's unit.
-
-    ``spread`` is the standard deviation of a question's difference, ``p`` the p-value, before it
-    is adjusted.
-    """
-
-    interval: Interval | None = None
-    spread: float = math.nan
-    paired: bool = True
-    p: float = math.nan
-
-
-class _Compared(NamedTuple):
-    """A comparison on a column; ``spread`` is the standard deviation of a question's difference."""
-
-    comparison: Comparison
-    column: Column
-    spread: float
 
 
 class _Pair(NamedTuple):
@@ -209,15 +322,11 @@ class _Pair(NamedTuple):
     ours: int
     theirs: int | None
 
-    @property
-    def _sign(self) -> int:
-        return -1 if self.claim.lower else 1
-
-    @property
-    def _against(self) -> str:
-        if self.theirs is None:
-            return f"against {self.claim.bound:g}"
-        return f"against {self.printed.rows[self.theirs].label}"
+    def _comparison(self, what: str, unit: str, data: str, metric: str) -> Comparison:
+        other = f"{self.claim.bound:g}"
+        if self.theirs is not None:
+            other = self.printed.rows[self.theirs].label
+        return Comparison(f"{what}, against {other}", unit, place=(self.ours, data, metric))
 
     def shared(self, datasets: Sequence[str]) -> list[_Value]:
         """The values of some data sets that are compared."""
@@ -242,122 +351,61 @@ class _Pair(NamedTuple):
                 other = self.printed.rows[self.theirs].values[name][metric]
             if mine is None or other is None:
                 return None
-            differences.append(self._sign * (mine - self.claim.factor * other))
+            sign = -1 if self.claim.lower else 1
+            differences.append(sign * (mine - other))
         return sum(differences) / len(differences) if differences else None
 
-    def on(self, column: Column, cells: Mapping[_CellKey, Cell]) -> list[_Compared]:
+    def on(self, column: Column, cells: Mapping[tuple[int, Column, str], Cell]) -> list[Comparison]:
         """The comparisons on a column, one for each metric."""
-        shared = self.shared(column.datasets)
-        return [
-            self._of_metric(column, metric, [v for v in shared if v.metric == metric], cells)
-            for metric in dict.fromkeys(v.metric for v in shared)
-        ]
+        shared, compared = self.shared(column.datasets), []
+        for metric in dict.fromkeys(value.metric for value in shared):
+            unit = self.printed.units[metric]
 
-    def _of_metric(
-        self, column: Column, metric: str, values: Sequence[_Value], cells: Mapping[_CellKey, Cell]
-    ) -> _Compared:
-        unit = self.printed.units[metric]
-        factor = 100 if unit in _PERCENT else 1
-        ours, spread, paired, p = self._measured(column, metric, cells, factor)
-        effect = self.effect(values)
-        printed = effect if column.same else None
-        named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
-        subject = f"{column.heading}{named}, {self._against}"
-        needed = _needed(ours, spread, effect)
-        once = ours is not None and ours.low == ours.high and math.isnan(spread)
-        comparison = Comparison(subject, unit, printed, ours, needed, once, paired, p)
-        return _Compared(comparison, column, spread)
+            def measured(row: int, metric: str = metric, unit: str = unit) -> Measured | None:
+                cell = cells.get((row, column, metric))
+                if cell is None or cell.ours is None or cell.interval is None:
+                    return None
+                factor = 100 if unit in PERCENT else 1
+                values = {name: factor * value for name, value in cell.ours.values.items()}
+                return Measured(cell.interval, values)
 
-    def _measured(
-        self, column: Column, metric: str, cells: Mapping[_CellKey, Cell], factor: int
-    ) -> _Difference:
-        ours = cells.get((self.ours, column, metric))
-        if ours is None or ours.ours is None or not ours.ours.interval.n:
-            return _Difference()
-        mine = _scaled(ours.ours, self._sign * factor)
-        if self.theirs is None:
-            bound = self._sign * self.claim.bound
-            over = _shifted(mine.interval, -bound)
-            return _Difference(over, _spread(list(mine.values.values())), p=normal_p(*over[:3]))
-        theirs = cells.get((self.theirs, column, metric))
-        if theirs is None or theirs.ours is None or not theirs.ours.interval.n:
-            return _Difference()
-        other = _scaled(theirs.ours, self._sign * factor * self.claim.factor)
-        if mine.values and other.values:
-            paired = difference(mine, other)
-            values = list(paired.values.values())
-            return _Difference(paired.interval, _spread(values), p=sign_flip_test(np.array(values)))
-        apart = unpaired(mine.interval, other.interval)
-        return _Difference(apart, paired=False, p=normal_p(*apart[:3]))
+            named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
+            one = self._comparison(f"{column.heading}{named}", unit, column.data, metric)
+            theirs = self.claim.bound if self.theirs is None else measured(self.theirs)
+            effect = self.effect([value for value in shared if value.metric == metric])
+            one = _measured(one, measured(self.ours), theirs, lower=self.claim.lower)
+            compared.append(
+                one._replace(printed=effect if column.same else None, needed=_needed(one, effect))
+            )
+        return compared
 
-    def averaged(self, each: Sequence[_Compared]) -> list[_Compared]:
+    def averaged(self, each: Sequence[Comparison]) -> list[Comparison]:
         """The comparison of the means over columns."""
-        if not each:
-            return []
-        means = [part.comparison.ours for part in each]
-        whole = [mean for mean in means if mean is not None]
-        sets = [part.column for part in each]
-        ours = mean_interval(whole, sets) if len(whole) == len(means) else None
+        metric = self.claim.metric
+        one = self._comparison("average", self.printed.units[metric], AVERAGE, metric)
         effect = self.effect(self.shared(self.printed.rows[self.ours].datasets))
+        means = [part.ours for part in each if part.ours is not None]
+        if len(means) < len(each):
+            return [one._replace(printed=effect)]
+        sets = [part.place and part.place[1] for part in each]
+        ours, once = mean_interval(means, sets), any(part.once for part in each)
         # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
         # Metrics of the same questions: as if they rose and fell together.
-        spreads = [sum(p.spread for p in each if p.column == c) for c in dict.fromkeys(sets)]
-        spread = math.hypot(*spreads) / len(each)
-        unit, subject = self.printed.units[self.claim.metric], f"average, {self._against}"
-        needed = _needed(ours, spread, effect)
-        once = any(p.comparison.once for p in each)
-        paired = all(p.comparison.paired for p in each)
-        p = math.nan if ours is None or once else normal_p(*ours[:3])
-        comparison = Comparison(subject, unit, effect, ours, needed, once, paired, p)
-        return [_Compared(comparison, Column(AVERAGE, ()), spread)]
+        pairs = list(zip(sets, each, strict=True))
+        spreads = (sum(p.spread for s, p in pairs if s == data) for data in dict.fromkeys(sets))
+        one = one._replace(
+            ours=ours,
+            printed=effect,
+            p=math.nan if once else normal_p(*ours[:3]),
+            once=once,
+            paired=all(part.paired for part in each),
+            spread=math.hypot(*spreads) / len(each),
+        )
+        return [one._replace(needed=_needed(one, effect))]
 
 
-def _spread(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-def _shifted(interval: Interval, by: float) -> Interval:
-    return Interval(*(end + by for end in interval[:3]), n=interval.n)
-
-
-def _scaled(value: Measured, factor: float) -> Measured:
-    mean, *ends = (factor * part for part in value.interval[:3])
-    interval = Interval(mean, min(ends), max(ends), value.interval.n)
-    return Measured(interval, {name: factor * v for name, v in value.values.items()})
-
-
-def unpaired(ours: Interval, theirs: Interval) -> Interval:
-    """Difference of two independent means, from their intervals alone."""
-    mean = ours.mean - theirs.mean
-    low = math.hypot(ours.mean - ours.low, theirs.high - theirs.mean)
-    high = math.hypot(ours.high - ours.mean, theirs.mean - theirs.low)
-    return Interval(mean, mean - low, mean + high, min(ours.n, theirs.n))
-
-
-def _needed(ours: Interval | None, spread: float, effect: float | None) -> int | None:
-    decided = ours is None or ours.low > 0 or ours.high < 0
-    if decided or not effect or not spread > 0:
+def _needed(one: Comparison, effect: float | None) -> int | None:
+    decided = one.ours is None or one.ours.low > 0 or one.ours.high < 0
+    if decided or not effect or not one.spread > 0:
         return None
-    return needed_questions(spread, effect)
-
-
-def as_json(name: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """A claim, by its id, with its verdict as plain JSON."""
-    return {
-        "id": name,
-        "verdict": overall(comparisons),
-        "comparisons": [
-            {
-                "subject": c.subject,
-                "unit": c.unit,
-                "printed": c.printed,
-                "ours": None if c.ours is None else c.ours._asdict(),
-                "verdict": c.verdict,
-                "needed": c.needed,
-                "once": c.once,
-                "paired": c.paired,
-                "p": None if math.isnan(c.p) else c.p,
-            }
-            for c in comparisons
-        ],
-    }
+    return needed_questions(one.spread, effect)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, ratio_curve
 from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
+from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
 from jaxrag.reproduction.printed.measured import Measured
@@ -64,14 +65,15 @@ def group_bars(
     name: str, title: str, metric: Metric, y_title: str, results: Mapping[str, Results]
 ) -> list[Picture]:
     """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
-    groups = {
-        dataset: {group: in_group(group, metric)(outputs).interval for group in GROUPS}
-        for dataset, outputs in results.items()
-    }
-    numbers = {
-        dataset: {group: mean._asdict() if mean.n else None for group, mean in means.items()}
-        for dataset, means in groups.items()
-    }
+    groups: dict[str, dict[str, Interval]] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for dataset, outputs in results.items():
+        found = {group: in_group(group, metric)(outputs) for group in GROUPS}
+        groups[dataset] = {group: mean.interval for group, mean in found.items()}
+        numbers[dataset] = {
+            group: {**mean.interval._asdict(), "values": mean.values} if mean.values else None
+            for group, mean in found.items()
+        }
     drawn = plots.bars(title, groups, legend=tuple(GROUPS.values()), y_title=y_title)
     return [Picture(name, drawn, numbers)]
 
@@ -86,7 +88,7 @@ class GainOf(NamedTuple):
 Series = Mapping[str, Sequence[str]]
 """Jobs of each curve, the one without retrieval first, by the curve's label."""
 
-Points = Sequence[Mapping[str, float | None]]
+Points = list[dict[str, Any]]
 """Points of a curve: the fields of `ThresholdCurve`; None where one is not finite."""
 
 
@@ -167,8 +169,7 @@ def gain_curves(
             continue
         numbers = {
             dataset: {
-                label: _points(_accepted(*_gain(outputs, gains[label])))
-                for label in distinct(outputs, series)
+                label: _gain_points(outputs, gains[label]) for label in distinct(outputs, series)
             }
             for dataset, outputs in results.items()
         }
@@ -234,6 +235,17 @@ def _gain(results: Results, of: GainOf) -> tuple[Float[np.ndarray, " q"], Float[
     retrieved = _by_question(results, "exact_match", of.retrieved)
     names = results.questions(of.direct)
     return u, np.array([retrieved.get(name, math.nan) for name in names]) - right
+
+
+def _gain_points(results: Results, of: GainOf) -> Points:
+    """The curve of a gain; its last point has the values by question, to pair it with others."""
+    u, gain = _gain(results, of)
+    points = _points(_accepted(u, gain))
+    if points:
+        inside = (u <= points[-1]["threshold"]) & ~np.isnan(gain)
+        named = zip(results.questions(of.direct), gain.tolist(), inside, strict=True)
+        points[-1]["values"] = {name: value for name, value, within in named if within}
+    return points
 
 
 def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> ThresholdCurve:

@@ -9,13 +9,22 @@ from typing import Any
 from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.printed.tables import PAPERS, PrintedRow, PrintedTable, printed_tables
-from jaxrag.reproduction.tables import SCALES, Declarations
+from jaxrag.reproduction.tables import Declarations
 from jaxrag.types import InputError
 
 
 def result_file(workdir: Path, folder: str, name: str, ending: str) -> Path:
     """File of a reproduced table or figure; ``folder`` is the scale, and the reader if another."""
     return workdir / folder / f"{name.replace('/', '-')}.{ending}"
+
+
+def result_files(directories: Sequence[Path], name: str) -> dict[str, Path]:
+    """The records of a table or figure by folder, each from the first directory that has it."""
+    files: dict[str, Path] = {}
+    for directory in directories:
+        for file in sorted(directory.glob(f"*/{name.replace('/', '-')}.json")):
+            files.setdefault(file.parent.name, file)
+    return files
 
 
 def read_result(file: Path) -> dict[str, Any]:
@@ -37,6 +46,8 @@ def listing(
     missing: Callable[[str], Collection[str]] = lambda name: (),
 ) -> Grid:
     """All tables and figures: number of printed values, where they run, and when they were made.
+
+    A record is named by its folder, which is the scale, and the reader if it is another.
 
     Args:
       declared: the tables and figures.
@@ -86,12 +97,8 @@ def _state(
         text = f"runnable at tiny and small; paper needs ${' and $'.join(keys)}"
     else:
         text = "runnable at tiny, small and paper"
-    parts = []
-    for scale in SCALES:
-        files = (result_file(directory, scale, name, "json") for directory in directories)
-        if file := next((path for path in files if path.is_file()), None):
-            parts.append(f"{scale} on {read_result(file)['date']}")
-    if parts:
+    files = result_files(directories, name).items()
+    if parts := [f"{folder} on {read_result(file)['date']}" for folder, file in files]:
         text += f"; measured at {', '.join(parts)}"
     table = declared.tables.get(name)
     if table is None:

@@ -47,21 +47,19 @@ class Results:
     @functools.cache  # noqa: B019 - as many as a table has rows
     def scored(self, job: str = JOB) -> ScoredRun:
         """A run with its metrics; of a job that executes a run, that run."""
-        directory = self.directories[job]
-        inner = directory / RUN
-        return ScoredRun(read_run(inner if inner.is_dir() else directory))
+        return ScoredRun(read_run(_of_run(self.directories[job])))
 
     def run(self, job: str = JOB) -> RunRecords:
         """The records of a run."""
         return self.scored(job).run
 
-    def runs(self) -> Iterator[RunRecords]:
-        """Records of the finished jobs that answered questions, so not of trainings."""
+    def runs(self) -> Iterator[tuple[str, RunRecords]]:
+        """Names and records of the jobs that answered questions, so not of trainings."""
         for job, directory in self.directories.items():
             if directory.is_dir():
                 with contextlib.suppress(InputError):  # not a run
                     if self.run(job).records:
-                        yield self.run(job)
+                        yield job, self.run(job)
 
     def scores(self, job: str = JOB) -> Mapping[str, Float[np.ndarray, " q"]]:
         """All metrics of a run, one value per question (see `jaxrag.evaluation.metrics`)."""
@@ -70,6 +68,17 @@ class Results:
     def questions(self, job: str = JOB) -> list[str]:
         """The ids of a run's questions, in the order of `scores`."""
         return self.scored(job).questions
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which the runs among the jobs answered; 0 without a log."""
+        return sum(answering_seconds(_of_run(path)) for path in self.directories.values())
+
+
+def _of_run(directory: Path) -> Path:
+    """The directory of a job's run: its own, or that within it."""
+    inner = directory / RUN
+    return inner if inner.is_dir() else directory
 
 
 Measure = Callable[[Results], Measured]
@@ -98,9 +107,9 @@ def total_cost(results: Results) -> Measured:
             "jaxrag/evaluation/prices.py)."
         )
     price, records = listed[generator], results.run().records
-    each = [price.of_question(record.get("cost", {})) for record in records]
-    mean, low, high, n = interval(np.array(each))
-    return Measured(Interval(n * mean, n * low, n * high, n))
+    each = [len(records) * price.of_question(record.get("cost", {})) for record in records]
+    names = (record["question_id"] for record in records)
+    return Measured(interval(np.array(each)), dict(zip(names, each, strict=True)))
 
 
 def wall_seconds(results: Results) -> Measured:
@@ -115,9 +124,9 @@ def wall_seconds(results: Results) -> Measured:
 
 
 def answering_seconds(directory: Path) -> float:
-    """Seconds from a run's start to its last line of the log, of all its parts."""
-    seconds, started = 0.0, None
-    for line in jsonl.read(directory / "log.jsonl", key="time", torn_ok=True):
+    """Seconds from a run's start to its last line of the log, of all its parts; 0 without a log."""
+    seconds, started, log = 0.0, None, directory / "log.jsonl"
+    for line in jsonl.read(log, key="time", torn_ok=True) if log.is_file() else ():
         moment = datetime.datetime.fromisoformat(line["time"])
         if line["message"] == "started":
             started = last = moment

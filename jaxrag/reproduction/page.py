@@ -1,4 +1,4 @@
-"""A reproduced table for the terminal, as Markdown, an HTML page, CSV and LaTeX."""
+"""A reproduced table for the terminal, as Markdown, HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrag.reproduction.printed.cell_text import (
     printed_text,
     row_label,
 )
-from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell
+from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column
 from jaxrag.reproduction.printed.models import RETRIEVERS, TRAINED, same_model
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Scale, Table
@@ -26,7 +26,8 @@ NOTE = (
     "A row names the language model that answered. Each cell: our value [95 % bootstrap interval "
     "over questions]; where the paper's model answered its questions, also the printed value, with "
     "ours minus it, and whether it lies in our interval. Rows of the paper whose models are one "
-    "model here appear once. Averages are over the columns shown."
+    "model here appear once; rows that were not run are left out. Averages are over the columns "
+    "shown."
 )
 
 _MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")
@@ -37,8 +38,8 @@ _THRESHOLD = re.compile(r" \((u = [\d.]+)\)")
 """A threshold in a printed label, such as "DTR (u = 0.001)"."""
 
 
-class _Rows(NamedTuple):
-    """The rows of a table as they are shown, each once, and their cells.
+class Rows(NamedTuple):
+    """The rows of a table that were run, each once, and their cells.
 
     Attributes:
       labels: by number.
@@ -49,11 +50,12 @@ class _Rows(NamedTuple):
     cells: Sequence[Cell]
 
 
-def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
+def shown_rows(cells: Sequence[Cell], printed: PrintedTable) -> Rows:
     """The rows with their own models in place of other ones of the paper."""
-    own: dict[int, list[Cell]] = {}
+    run = {cell.row for cell in cells if cell.interval}
+    own: dict[int, list[Cell]] = {number: [] for number in sorted(run)}
     for cell in cells:
-        own.setdefault(cell.row, []).append(cell)
+        own.get(cell.row, []).append(cell)
     rows = {n: _renamed(_reset(printed.rows[n], some), some) for n, some in own.items()}
     numbers: dict[object, int] = {}
     for number, row in rows.items():
@@ -67,7 +69,7 @@ def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
     for number in numbers.values():
         label, (model, _) = row_label(rows[number], distinct), _ran(own[number]) or ("", "")
         labels[number] = label if model in label else f"{label}, {model}"
-    return _Rows(labels, [cell for cell in cells if cell.row in labels])
+    return Rows(labels, [cell for cell in cells if cell.row in labels])
 
 
 def _ran(cells: Sequence[Cell]) -> tuple[str, str] | None:
@@ -102,24 +104,26 @@ def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
 
 def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
     """One grid per metric, with a row for each printed row that has the metric."""
-    rows = _rows(cells, printed)
-    return [_grid(metric, rows, printed) for metric in printed.metrics]
+    rows, made = shown_rows(cells, printed), []
+    for metric in printed.metrics:
+        headings, lines = _layout(metric, rows, printed)
+        texts = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in lines]
+        made += [Grid(headings, texts)] if lines else []
+    return made
 
 
-def _grid(metric: str, layout: _Rows, printed: PrintedTable) -> Grid:
-    headings, rows = _layout(metric, layout, printed)
-    lines = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in rows]
-    return Grid(headings, lines)
+def columns_of(cells: Sequence[Cell]) -> list[Column]:
+    """The columns of cells, those of means last."""
+    columns = dict.fromkeys(cell.column for cell in cells)
+    return sorted(columns, key=lambda column: column.data == AVERAGE)
 
 
 def _layout(
-    metric: str, layout: _Rows, printed: PrintedTable
+    metric: str, layout: Rows, printed: PrintedTable
 ) -> tuple[tuple[str, ...], list[tuple[str, list[Cell | None]]]]:
     """Headings of a metric's table, and its rows: label and cells, None where there is none."""
     own = [cell for cell in layout.cells if cell.metric == metric]
-    columns = dict.fromkeys(cell.column for cell in own)
-    order = [c for c in columns if c.data != AVERAGE] + [c for c in columns if c.data == AVERAGE]
-    rows = []
+    order, rows = columns_of(own), []
     for number in dict.fromkeys(cell.row for cell in own):
         by_column = {cell.column: cell for cell in own if cell.row == number}
         rows.append((layout.labels[number], [by_column.get(c) for c in order]))
@@ -143,11 +147,13 @@ def _subject(printed: PrintedTable) -> str:
 
 
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
-    """How many values were measured and agree; the retriever, if it is one, not trained here."""
-    cells = _rows(cells, printed).cells
+    """How many values of the rows that were run were measured and agree; the retriever, if one."""
+    left = {cell.row for cell in cells} - {cell.row for cell in cells if cell.interval}
+    cells = shown_rows(cells, printed).cells
     measured = [cell for cell in cells if cell.interval is not None]
     judged = [cell for cell in measured if cell.agrees is not None]
     text = f"{len(measured)} of {len(cells)} values measured"
+    text += f"; {len(left)} rows of the paper were not run" if left else ""
     if judged:
         text += f"; {sum(bool(c.agrees) for c in judged)} of {len(judged)} agree with the paper"
     sizes = sorted({cell.interval.n for cell in measured if cell.interval})
@@ -230,7 +236,7 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The cells as CSV, a line each; values are in the printed table's unit."""
     headings = ("row", "questions", "metric", "unit", "ours", "low", "high", "n", "printed")
     lines = []
-    rows = _rows(cells, printed)
+    rows = shown_rows(cells, printed)
     for cell in rows.cells:
         ours = cell.interval or (None, None, None, 0)
         label = rows.labels[cell.row]
@@ -243,9 +249,9 @@ def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
 def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The page's tables as LaTeX; interval and printed value stand behind ours."""
     parts = {}
-    shown_rows = _rows(cells, printed)
+    shown = shown_rows(cells, printed)
     for metric in printed.metrics:
-        headings, rows = _layout(metric, shown_rows, printed)
+        headings, rows = _layout(metric, shown, printed)
         lines = [(label, *map(_latex_cell, own)) for label, own in rows]
         parts[f"{printed.paper}, {printed.name}: {metric}"] = latex_table(headings, lines)
     return latex_file(parts, NOTE)
@@ -256,3 +262,26 @@ def _latex_cell(cell: Cell | None) -> LatexCell:
         return ""
     ours, interval = our_text(cell)
     return ours, " ".join(filter(None, (interval, printed_text(cell))))
+
+
+def opening(summary: str, lines: Sequence[str]) -> str:
+    """A text that opens to lines of HTML."""
+    return f"<details><summary>{html_text(summary)}</summary>{'<br>'.join(lines)}</details>"
+
+
+def link(text: str, address: str) -> str:
+    """A link to another file of the documentation."""
+    return f'<a href="{html_text(address)}">{html_text(text)}</a>'
+
+
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells in HTML; the first column names the rows.
+
+    It has no empty line, so that a site's generator and a code host take it as it is.
+    """
+    lines = [_html_row("th", headings), *(_html_row("td", row) for row in rows)]
+    return "\n".join(["<table>", *lines, "</table>", ""])
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"

@@ -1,48 +1,51 @@
-"""Pages of the tables that were made, one a paper, with the records that claims are judged by."""
+"""A page a paper with the tables and figures that were made, each cell with what it came from."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.printable import html_text, markdown_text
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
-from jaxrag.reproduction.listing import all_names, read_result, result_file
-from jaxrag.reproduction.page import NOTE
+from jaxrag.reproduction.claims import Claim, FigureClaim
+from jaxrag.reproduction.claims_page import comparison_text, judge
+from jaxrag.reproduction.listing import all_names, read_result, result_files
 from jaxrag.reproduction.parts import parts_text
+from jaxrag.reproduction.printed.cell_text import metric_label, our_text, printed_text, row_label
+from jaxrag.reproduction.printed.comparison import Cell
 from jaxrag.reproduction.printed.models import shown_name
-from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
-from jaxrag.reproduction.tables import SCALES, Declarations
+from jaxrag.reproduction.printed.tables import AVERAGE, PAPERS, PrintedTable, printed_tables
+from jaxrag.reproduction.tables import Declarations
 from jaxrag.types import InputError
 
-_HEAD = """# {paper}: reproduced tables
+_HEAD = """# {paper}: results
 
-Made by `python -m experiments.reproduce --pages=docs/results` from the results in its `--workdir`
-and from the records that were already in the folders of the scales, which hold all cells and
-pictures. At the scales small and tiny, SmolLM2-135M-Instruct and all-MiniLM-L6-v2 replace the
-paper's models, folders of questions, or the factbook, replace its data, and a third of its passages
-are read (1 of 3, 2 of 5, 4 of 10): these values test the code and show what it costs; they say
-nothing about the printed numbers, which therefore do not stand beside them. At the scale tiny, 4 to
-12 questions are answered and models are trained for a few steps, which only shows that the code
-makes the whole table; a table is shown at this scale if it has no result at another.
-
-{note}
+Made by `python -m experiments.reproduce --pages=docs/results`. A cell has our value; it opens to
+its interval, the comparisons of the paper's claims, what it was measured with, the command that
+makes it, and the record with the values of single questions. Cells of what was not run are empty.
 """
 
 
-def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[Path]:
-    """Writes "reproduced_PAPER.md" for each paper of which tables or figures were made.
+def write_pages(
+    declared: Declarations,
+    claims: Sequence[Claim | FigureClaim],
+    workdir: Path,
+    directory: Path,
+) -> list[Path]:
+    """Writes "PAPER.md" for each paper.
 
-    The records, as JSON, and the pictures are copied to a folder for each scale. Tables that are
-    not in ``workdir`` but have a record in these folders stay on the pages. The scale tiny is shown
-    only for tables without a result at another scale.
+    The records, as JSON, and the pictures are copied to the folder of their name: the scale, and
+    the reader if it is another. Tables that are not in ``workdir`` but have a record in such a
+    folder stay on the pages.
 
     Args:
       declared: all tables and figures.
+      claims: whose comparisons stand in the cells.
       workdir: of the command that made them.
       directory: of the pages; created if missing.
 
@@ -52,93 +55,158 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
     Raises:
       InputError: a record is damaged, a picture is missing; or a full disk.
     """
-    files = {name: _records(name, (workdir, directory)) for name in all_names(declared)}
     pages = []
     for paper in PAPERS:
-        names = [name for name in files if name.startswith(f"{paper}/") and files[name]]
-        if not names:
-            continue
-        parts = [_HEAD.format(paper=_title(paper), note=NOTE)]
+        names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
+        title = next(t.paper for i, t in printed_tables().items() if i.startswith(paper))
+        parts, missing = [_HEAD.format(paper=title)], []
         for name in names:
-            parts += [_part(declared, name, file, directory) for file in files[name]]
-        pages.append(directory / f"reproduced_{paper}.md")
+            files = result_files((workdir, directory), name).values()
+            parts += [f"## {_title(declared, name)}\n"] if files else []
+            parts += [_part(declared, claims, name, file, directory) for file in files]
+            missing += [] if files or name in declared.left_out else [_number(name)]
+        parts += [f"Not made yet: {', '.join(missing)}.\n"] if missing else []
+        pages.append(directory / f"{paper}.md")
+        directory.mkdir(parents=True, exist_ok=True)
         write_text(pages[-1], "\n".join(parts))
     return pages
 
 
-def _records(name: str, places: Sequence[Path]) -> list[Path]:
-    """The records to show, one a scale, each from the first place that has it."""
-    by_scale = {}
-    for scale in SCALES:
-        files = (result_file(place, scale, name, "json") for place in places)
-        if file := next(filter(Path.is_file, files), None):
-            by_scale[scale] = file
-    large = [file for scale, file in by_scale.items() if scale != "tiny"]
-    return large or list(by_scale.values())
+def _number(name: str) -> str:
+    """ "Table 2" of "dtr/table2"."""
+    text = name.partition("/")[2].replace("_", " ").capitalize()
+    return text.replace("Table", "Table ").replace("Figure", "Figure ")
 
 
-def _title(paper: str) -> str:
-    """The paper's name as its tables print it."""
-    tables = printed_tables().items()
-    return next(table.paper for name, table in tables if name.startswith(f"{paper}/"))
+def _title(declared: Declarations, name: str) -> str:
+    figure, printed = declared.figures.get(name), printed_tables().get(name)
+    about = figure.title if figure else printed.caption if printed else ""
+    return f"{_number(name)}: {about}" if about else _number(name)
 
 
-def _part(declared: Declarations, name: str, file: Path, directory: Path) -> str:
-    """A table, or a figure's pictures below its title, as Markdown; copies its record."""
-    record = read_result(file)
-    if (record["name"], record["scale"]) != (name, file.parent.name):
+def _part(
+    declared: Declarations,
+    claims: Sequence[Claim | FigureClaim],
+    name: str,
+    file: Path,
+    directory: Path,
+) -> str:
+    """A record's facts, table and pictures as Markdown; copies it."""
+    record, folder = read_result(file), directory / file.parent.name
+    if record["name"] != name or folder.name.partition("-")[0] != record["scale"]:
         raise InputError(
-            f"{file} is the record of {record['name']} at scale {record['scale']}, not of {name} "
-            f"at scale {file.parent.name}: move it to its own place, or make {name} again."
+            f"{file} is the record of {record['name']} at scale {record['scale']}: move it to its "
+            f"own place, or make {name} again."
         )
-    folder = directory / file.parent.name
     folder.mkdir(parents=True, exist_ok=True)
-    text = _table(declared, name, record, file) or _figure_title(declared, name, record)
-    text += "".join(f"\n{sentence}\n" for sentence in _extent(record) if sentence)
+    copied = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
+    write_text(folder / file.name, copied)
+    cells = read_cells(record, file)
+    parts = [_facts(declared, name, cells, record, f"{folder.name}/{file.name}")]
+    if cells:
+        try:
+            parts.append(_matrix(cells, printed_tables()[name], claims, record, file))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{file} does not fit the table {name} ({error!r}): make the table again."
+            ) from error
     for picture in record.get("pictures", ()):
         source = file.with_name(f"{picture.replace('/', '-')}.svg")
         if not source.is_file():
             raise InputError(f"{source} is not there: make {name} again.")
         write_text(folder / source.name, source.read_text(encoding="utf-8"))
-        text += f"\n![{picture}]({folder.name}/{source.name})\n"
-    copied = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
-    write_text(folder / file.name, copied)
-    return re.sub(r"\n{3,}", "\n\n", text)
+        parts.append(f"![{picture}]({folder.name}/{source.name})\n")
+    return "\n".join(parts)
 
 
-def _extent(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Numbers of questions, if the record has them, and the part that was made."""
-    counts, limit = record.get("questions") or (), record.get("limit")
-    questions = ""
-    if counts:
-        least, most = min(counts), max(counts)
-        number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        first = "The first " if limit and most <= limit else ""
-        questions = f"{first}{number} questions of each run."
-    return questions, parts_text(record)
+def _facts(
+    declared: Declarations,
+    name: str,
+    cells: Sequence[Cell],
+    record: Mapping[str, Any],
+    address: str,
+) -> str:
+    """Setting, date and machine of a record, what was left out, and a link to it."""
+    models = ", ".join(map(shown_name, record.get("models", ())))
+    told = [page.setting_text(record), f"Reader: {models}" if models else ""]
+    told += [f"{key}: {value}" for key, value in page.facts(record).items()]
+    told.append(parts_text(record).rstrip("."))
+    printed = printed_tables().get(name)
+    if printed and cells:
+        declaration, scale = declared.tables[name], record["scale"]
+        reasons = page.left_out(declaration, printed, scale)
+        told += [*(f"Not reproduced: {reason}" for reason in reasons), *declaration.notes]
+        run = {cell.row for cell in cells if cell.interval}
+        rows = (row for n, row in enumerate(printed.rows) if n not in run)
+        lacking = [row_label(r, printed) for r in rows if not declaration.without(r.method, scale)]
+        told.append(f"Not run: {'; '.join(lacking)}" if lacking else "")
+    texts = ". ".join(markdown_text(text).rstrip(".") for text in told if text)
+    made = "" if cells else f" `{record.get('command', '')}`"
+    return f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"
 
 
-def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: Path) -> str:
-    """The table of a record; empty if it is of a figure without one."""
-    cells = read_cells(record, file)
-    if not cells:
-        return ""
-    try:
-        text = page.markdown(cells, declared.tables[name], printed_tables()[name], record)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{file} does not fit the table {name} ({error!r}): make the table again."
-        ) from error
-    return text.replace(f"\n{NOTE}\n", "")
+def _matrix(
+    cells: Sequence[Cell],
+    printed: PrintedTable,
+    claims: Sequence[Claim | FigureClaim],
+    record: Mapping[str, Any],
+    file: Path,
+) -> str:
+    """A table whose cells open: rows of the paper, columns of data sets."""
+    rows = page.shown_rows(cells, printed)
+    compared: dict[Any, list[str]] = {}
+    for c in (c for one in judge(claims, record, file) for c in one.comparisons if c.ours):
+        compared.setdefault(c.place, []).append(comparison_text(c, record))
+    columns = page.columns_of(rows.cells)
+    heads, shown = [""], []
+    for column in columns:
+        own = {cell.metric for cell in rows.cells if cell.column == column}
+        metrics = [metric for metric in printed.metrics if metric in own]
+        shown.append(metrics if len(metrics) < 3 else metrics[:1])
+        labels = " / ".join(metric_label(metric, printed) for metric in shown[-1])
+        heads.append(f"{html_text(column.heading)}<br>{html_text(labels)}")
+    lines = []
+    for number, label in rows.labels.items():
+        line = [html_text(label)]
+        for column, metrics in zip(columns, shown, strict=True):
+            own = [c for c in rows.cells if (c.row, c.column) == (number, column) and c.interval]
+            values = [our_text(cell)[0] for cell in own if cell.metric in metrics]
+            facts = list(_details(own, printed, compared, record, file))
+            line.append(page.opening(" / ".join(values) or "more", facts) if own else "")
+        lines.append(line)
+    return page.html_table(heads, lines)
 
 
-def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) -> str:
-    """Heading of a figure, or of a table without cells."""
-    paper, _, number = name.partition("/")
-    title = f"{_title(paper)}, {number.replace('figure', 'Figure ')}"
-    if figure := declared.figures.get(name):
-        title += f": {figure.title}"
-    text = f"## {title} (scale {record['scale']}, {record['date']})\n"
-    models = ", ".join(map(shown_name, record.get("models") or ()))
-    facts = {"Language model": models, "Prompts": page.prompts_text(record)}
-    return text + "".join(f"\n{name}: {fact}.\n" for name, fact in facts.items() if fact)
+def _details(
+    cells: Sequence[Cell],
+    printed: PrintedTable,
+    compared: Mapping[Any, Sequence[str]],
+    record: Mapping[str, Any],
+    file: Path,
+) -> Iterator[str]:
+    """The lines to which the cell of a row and column opens."""
+    for cell in cells:
+        assert cell.interval is not None
+        value = " ".join(filter(None, our_text(cell)))
+        text = f"{metric_label(cell.metric, printed)}: {value}, n = {cell.interval.n:,}"
+        yield html_text(", ".join(filter(None, (text, printed_text(cell)))))
+        yield from compared.get((cell.row, cell.column.data, cell.metric), ())
+    for cell in cells[:1]:
+        models = (cell.model, cell.retriever, cell.setting)
+        yield html_text("; ".join(filter(None, models)))
+        if cell.seconds:
+            yield f"{cell.seconds / 60:.1f} minutes"
+        yield f"<code>{html_text(command(cell, printed, record))}</code>"
+        yield page.link("record", f"{file.parent.name}/{file.name}")
+
+
+def command(cell: Cell, printed: PrintedTable, record: Mapping[str, Any]) -> str:
+    """The command that makes the cells of a row and column."""
+    row = printed.rows[cell.row]
+    parts = [row.method, *([] if cell.column.data == AVERAGE else cell.column.datasets[:1])]
+    same = [other for other in printed.rows if other.method == row.method]
+    for name in ("generator", "retriever"):
+        if len({getattr(other, name) for other in same}) > 1 and getattr(row, name):
+            parts.append(getattr(row, name))
+    only = shlex.quote(",".join(filter(None, parts)))
+    return f"{record.get('command', '')} --only={only}".strip()

@@ -290,6 +290,18 @@ def on_disk(spec: str) -> Path | None:
     return path if any(path.glob("*.safetensors")) else None
 
 
+def parameter_count(spec: str) -> int | None:
+    """Number of a checkpoint's parameters, from the beginnings of its files.
+
+    None for one of the hub that was not downloaded yet.
+
+    Raises:
+      InputError: there is none, or a file is damaged.
+    """
+    path = on_disk(spec)
+    return None if path is None else sum(header.elements for header in _headers(path))
+
+
 def _headers(path: Path) -> Iterator[_Header]:
     """The tensors of a checkpoint, from the beginnings of its files."""
     if path.is_file():

@@ -115,7 +115,7 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in records and tables, and key of the papers' numbers."""
+        """Name in records and tables."""
         ...
 
     @property

@@ -133,5 +133,5 @@ verify PATH` and `make test`."""
         "make test",
     }
     files = {command.file for command in COMMANDS}
-    assert {"README.md", "dtr_pairs.md", "benchmarks.md", "training.md", "configs/dtr.py"} <= files
+    assert {"README.md", "reproduce.md", "benchmarks.md", "training.md", "configs/dtr.py"} <= files
     assert len(COMMANDS) > 70

@@ -11,7 +11,6 @@ import pytest
 from experiments import reproduce
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.parts import parts_of
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
@@ -95,9 +94,13 @@ def test_a_table_is_made_written_and_listed(
     text = (tmp_path / "paper" / "pairs-table4.md").read_text()
     assert "75.0 [62.5, 87.5] printed 36.81 (+38.2) differs" in text
     assert "<table>" in (tmp_path / "paper" / "pairs-table4.html").read_text()
-    # +50 points on every question but those right in both: the interval is above zero
-    (claim,) = (one for one in record["claims"] if one["id"] == "pairs/dynamic")
-    assert claim["verdict"] == "replicated" and "**replicated**: +50.00 [+" in page.read_text()
+    assert record["command"] == "python -m experiments.reproduce pairs/table4 --scale=paper"
+    # answers without a reader judge no claim; +50 points on 20 of 40 questions
+    assert record["parameters"] == {} and "replicated: " not in page.read_text()
+    file = tmp_path / "paper" / "pairs-table4.json"
+    file.write_text(json.dumps({**record, "parameters": {"big": 7.6}}))
+    assert main(f"--workdir={tmp_path}", f"--claims={page}") == 0
+    assert "<summary>replicated: +50.00 [+" in page.read_text()
     capsys.readouterr()
     assert main("--list", f"--workdir={tmp_path}") == 0
     listed = capsys.readouterr().out
@@ -112,14 +115,14 @@ def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Pat
         grid = listing(reproduce.ALL, directories, lambda name: missing or [])
         return str({row[0]: row[3] for row in grid.rows}["pairs/table4"])
 
-    for folder, scale, date in (("a", "small", "1"), ("b", "small", "2"), ("b", "paper", "3")):
+    for folder, scale, date in (("a", "small", "1"), ("b", "small", "2"), ("b", "paper-big", "3")):
         file = tmp_path / folder / scale / "pairs-table4.json"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"name": "pairs/table4", "scale": scale, "date": date}))
     assert state("none") == "runnable at tiny, small and paper"
     # the first directory's record counts
-    assert state("a", "b").endswith("; measured at small on 1, paper on 3")
-    assert state("b", "a").endswith("; measured at small on 2, paper on 3")
+    assert state("a", "b").endswith("; measured at small on 1, paper-big on 3")
+    assert state("b", "a").endswith("; measured at paper-big on 3, small on 2")
     keys = ["BRAVE_API_KEY", "OPENAI_API_KEY"]
     assert state("none", missing=keys) == (
         "runnable at tiny and small; paper needs $BRAVE_API_KEY and $OPENAI_API_KEY"
@@ -139,11 +142,12 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     claims = [tmp_path / "one.md", tmp_path / "two.md"]
     main("pairs/table4", "--scale=small", "--limit=40", f"--workdir={work}")
     assert main(f"--pages={pages}", f"--claims={claims[0]}", f"--workdir={work}") == 0
-    assert sorted(path.name for path in pages.iterdir()) == ["reproduced_pairs.md", "small"]
-    text = (pages / "reproduced_pairs.md").read_text()
-    assert text.startswith("# PAIRS: reproduced tables\n")
-    assert "75.0 [62.5, 87.5]" in text and text.count(NOTE) == 1
-    assert "The first 40 questions of each run." in text and "--only" not in text
+    papers = [f"{paper}.md" for paper in ("ars", "dtr", "errr", "pairs", "r3")]
+    assert sorted(path.name for path in pages.iterdir()) == [*papers, "small"]
+    text = (pages / "pairs.md").read_text()
+    assert text.startswith("# PAIRS: results\n")
+    assert "75.0 [62.5, 87.5], n = 40" in text and "first 40 questions" in text
+    assert "Not made yet: Table 2" in text and "Figure 1," not in text  # which is left out
     assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
     assert claims[0].read_text() == claims[1].read_text()
     # claims are judged by all records of the pages, also without one in the working directory
@@ -153,20 +157,19 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     # the pages are written again from the records beside them
     again = tmp_path / "again"
     assert main(f"--pages={again}", f"--workdir={pages}") == 0
-    assert (again / "reproduced_pairs.md").read_text() == text
+    assert (again / "pairs.md").read_text() == text
     # what was made now replaces what lay there, and the rest stays
     file = work / "small" / "pairs-table4.json"
     record = json.loads(file.read_text())
-    tiny = {**record, "scale": "tiny", "date": "2026-01-02"}
-    for name in ("pairs-table2", "pairs-table4"):
-        other = pages / "tiny" / f"{name}.json"
-        other.parent.mkdir(exist_ok=True)
-        other.write_text(json.dumps({**tiny, "name": name.replace("-", "/"), "cells": []}))
+    other = pages / "tiny-big" / "pairs-table2.json"
+    other.parent.mkdir()
+    changes = {"scale": "tiny", "date": "2026-01-02", "name": "pairs/table2", "cells": []}
+    other.write_text(json.dumps({**record, **changes}))
     file.write_text(json.dumps({**record, "date": "2026-03-04"}))
     assert main(f"--pages={pages}", f"--workdir={work}") == 0
-    text = (pages / "reproduced_pairs.md").read_text()
+    text = (pages / "pairs.md").read_text()
     assert "Date: 2026-03-04" in text and f"Date: {record['date']}" not in text
-    assert text.count("2026-01-02") == 1  # Table 2; Table 4 was made at another scale
+    assert "**tiny-big**: scale tiny" in text and "Date: 2026-01-02" in text
     assert json.loads((pages / "small" / file.name).read_text())["date"] == "2026-03-04"
 
 
@@ -180,15 +183,11 @@ def test_pages_tell_how_many_questions_and_which_part_of_a_table(tmp_path: Path)
     def page(**changes: object) -> str:
         file.write_text(json.dumps({**record, **changes}))
         main(f"--pages={pages}", f"--workdir={work}")
-        return (pages / "reproduced_pairs.md").read_text()
+        return (pages / "pairs.md").read_text()
 
-    part = page(questions=[40, 400], only=["-nq", "dpr_ais"])
-    assert "\n40 to 400 questions of each run.\n\nMade with `--only=-nq,dpr_ais`.\n" in part
-    assert "\nThe first 40 questions of each run.\n" in page()
-    assert "\n40 questions of each run.\n" in page(limit=0)
-    # an older record does not tell
-    del record["questions"]
-    assert "questions of each run" not in page()
+    part = page(limit=400, only=["-nq", "dpr_ais"])
+    assert "scale small; first 400 questions. " in part
+    assert "Made with \\`--only=-nq,dpr_ais\\`. " in part
 
 
 @pytest.mark.usefixtures("declared")
@@ -225,8 +224,8 @@ def test_parts_of_a_figure_add_up(tmp_path: Path) -> None:
     assert made("nq,A") == (first, ["nq", "A"], [["nq", "A"]])
     assert made("hotpotqa") == (first | second, ["hotpotqa"], [["nq", "A"], ["hotpotqa"]])
     main(f"--pages={tmp_path / 'pages'}", f"--workdir={tmp_path}")
-    page = (tmp_path / "pages" / "reproduced_pairs.md").read_text()
-    assert "\nMade with `--only=nq,A`, then with `--only=hotpotqa`.\n" in page
+    page = (tmp_path / "pages" / "pairs.md").read_text()
+    assert "--only=nq,A" in page and "then with" in page and "--only=hotpotqa" in page
     # a part with a job that is not finished is left out
     (job,) = (tmp_path / "small" / "runs").glob("*nq*")
     (job / "done.json").unlink()
@@ -266,8 +265,8 @@ def test_damaged_records_of_pages_are_refused(tmp_path: Path) -> None:
         "has cells that cannot be read": {"cells": [{"row": 0}]},
         "does not fit the table pairs/table4": {"cells": [{**record["cells"][0], "row": 99}]},
         "lacks the name, scale or date": {"scale": None},
-        "is the record of pairs/table4 at scale paper, not": {"scale": "paper"},
-        "is the record of pairs/table2 at scale small, not": {"name": "pairs/table2"},
+        "is the record of pairs/table4 at scale paper: move it": {"scale": "paper"},
+        "is the record of pairs/table2 at scale small: move it": {"name": "pairs/table2"},
     }
     for message, change in changes.items():
         file.write_text(json.dumps({**record, **change}))
@@ -295,7 +294,7 @@ def test_own_prompts_are_recorded_where_they_are_used(
     figure.write_text(json.dumps({**json.loads(figure.read_text()), "prompts": record["prompts"]}))
     (work / "small" / "pairs-figure3.svg").write_text("<svg></svg>")
     main(f"--pages={pages}", where)
-    assert (pages / "reproduced_pairs.md").read_text().count(shown) == 2
+    assert (pages / "pairs.md").read_text().count(shown) == 2
     # without the flag, other jobs are executed, and the record says so
     runs = len(list((work / "small" / "runs").iterdir()))
     assert main("pairs/table4", "--scale=small", where) == 0

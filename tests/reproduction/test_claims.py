@@ -67,14 +67,11 @@ def test_questions_are_paired_by_their_ids() -> None:
     assert one.ours is not None and one.ours[:3] == (0.0, 0.0, 0.0)  # the same on both questions
 
 
-def test_lower_and_shares() -> None:
+def test_lower() -> None:
     cells = [cell(0, NQ, [1.0] * 9, "trigger"), cell(1, NQ, [0.0, *[1.0] * 8], "trigger")]
     (one,) = compare(claim(metric="trigger", lower=True), PRINTED, cells)
     assert one.printed == 25.0 and one.ours is not None
     assert one.ours.mean == pytest.approx(100 / 9)
-    (share,) = compare(claim(metric="trigger", factor=0.5), PRINTED, cells)
-    assert share.printed == 25.0  # 75 - 0.5 * 100
-    assert share.ours is not None and share.ours.mean == pytest.approx(100 * (8 / 9 - 0.5))
 
 
 def test_each_and_average() -> None:
@@ -185,7 +182,7 @@ def test_what_is_missing_is_not_measured() -> None:
     found = compare(claim(), PRINTED, [cell(1, NQ, [1.0])])
     assert [one.verdict for one in found] == ["not measured"]
     assert overall([]) == "not measured"
-    done = Comparison("nq", "percent", 1.0, Interval(1, 0.5, 2, 9), None, p=0.01)
+    done = Comparison("nq", "percent", Interval(1, 0.5, 2, 9), p=0.01)
     assert overall([done]) == "replicated"
     assert overall([done, done._replace(p=0.06)]) == "undecided"
     with pytest.raises(KeyError, match="has no row"):

@@ -1,141 +1,151 @@
-"""The page of claims, from comparisons that are known, and from the cells of a record."""
+"""The page of claims, from records whose values are known."""
 
 import json
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from jaxrag.evaluation.significance import Interval
-from jaxrag.reproduction import claims_page as module
-from jaxrag.reproduction.claims import Claim, Comparison
-from jaxrag.reproduction.claims_page import claims_page
-from jaxrag.reproduction.figure_claims import At, FigureClaim
+import pytest
+
+from jaxrag.reproduction.claims import At, Claim, FigureClaim
+from jaxrag.reproduction.claims_page import NONE, claims_page
 from jaxrag.reproduction.printed.tables import printed_tables
+from jaxrag.types import InputError
 
-BETTER = {"method": "dpr_ais_dynamic"}
+BETTER, WORSE = "dpr_ais_dynamic", "dpr_ais"
 CLAIM = Claim(
-    "pairs/a", "Weights help.", "section 4", "pairs/table4", BETTER, [{"method": "dpr_ais"}]
+    "pairs/a", "Weights help.", "section 4", "pairs/table4", {"method": BETTER}, [{"method": WORSE}]
 )
-ERRR = Claim(
-    "errr/a",
-    "ERRR is best.",
-    "section 4",
-    "errr/table2",
-    {"method": "frozen_errr"},
-    [{"method": "react"}],
+DRAWN = FigureClaim("pairs/b", "It is more.", "section 5", "pairs/figure3", At("a"), None)
+ROWS = [row.method for row in printed_tables()[CLAIM.table].rows]
+(DATA,) = printed_tables()[CLAIM.table].datasets
+
+
+def line(method: str, values: list[float] | None, metric: str = "EM") -> dict[str, Any]:
+    """A cell of a record; with None it was not measured."""
+    row = {"row": ROWS.index(method), "method": method, "data": DATA, "datasets": [DATA]}
+    rest = {"metric": metric, "unit": "percent", "printed": None, "agrees": None}
+    if values is None:
+        return {**row, **rest, "model": "", "retriever": "", "ours": None}
+    mean = 100 * sum(values) / len(values)
+    ours = {"mean": mean, "low": mean - 9, "high": mean + 9, "n": len(values)}
+    return {**row, **rest, "model": "m", "retriever": "", "ours": ours, "values": values}
+
+
+def write_record(path: Path, folder: str, *cells: dict[str, Any], **fields: Any) -> Path:
+    count = len(next((cell["values"] for cell in cells if "values" in cell), []))
+    record = {
+        "name": CLAIM.table, "scale": folder.partition("-")[0], "date": "2026-11-25",
+        "models": ["m"], "parameters": {"m": 1.5}, "ids": {DATA: [f"q{i}" for i in range(count)]},
+        "cells": cells, **fields,
+    }  # fmt: skip
+    file = path / folder / f"{record['name'].replace('/', '-')}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(record))
+    return file
+
+
+def page(path: Path, *claims: Claim | FigureClaim) -> str:
+    return claims_page(claims or [CLAIM, DRAWN], path, path)
+
+
+ALL_RIGHT, ALL_WRONG = [1.0] * 20, [0.0] * 20
+
+
+@pytest.mark.parametrize(
+    ("folder", "substitutes", "words"),
+    [
+        ("paper", [], ("replicated", "contradicted")),
+        ("paper-m", ["m for all generators"], ("same direction", "opposite")),
+        ("small", [], ("same direction", "opposite")),
+    ],
 )
+def test_verdicts_name_the_paper_only_with_its_models_and_data(
+    tmp_path: Path, folder: str, substitutes: list[str], words: tuple[str, str]
+) -> None:
+    better, worse = line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG)
+    write_record(tmp_path, folder, better, worse, substitutes=substitutes)
+    # p = 2 / 2^20; the paper prints 36.81 - 36.61
+    text = page(tmp_path)
+    assert f"<summary>{words[0]}: +100.00 [+100.00, +100.00]</summary>" in text
+    printed = ", printed +0.20" * (folder == "paper")
+    assert f"n = 20, p = 1.9e-06{printed}: {words[0]}</details>" in text
+    assert "<td>+0.20; holds for 1 of 1</td>" in text
+    assert f'<a href="{folder}/pairs-table4.json">m, {folder}, 2026-11-25</a>' in text
+    better, worse = line(BETTER, ALL_WRONG), line(WORSE, ALL_RIGHT)
+    lie = {"id": CLAIM.id, "verdict": words[0]}
+    write_record(tmp_path, folder, better, worse, substitutes=substitutes, claims=[lie])
+    assert f"<summary>{words[1]}: -100.00 [-100.00, -100.00]</summary>" in page(tmp_path)
 
 
-def compared(mean: float, low: float, high: float, p: float, **others: Any) -> Comparison:
-    ours = Interval(mean, low, high, 100)
-    return Comparison("nq, against A", "percent", 1.5, ours, None, p=p)._replace(**others)
-
-
-def write_record(path: Path, scale: str, **fields: Any) -> None:
-    record = {"name": CLAIM.table, "scale": scale, "date": "2026-11-25", "models": ["m"]}
-    file = path / scale / "pairs-table4.json"
-    file.parent.mkdir()
-    file.write_text(json.dumps({**record, "limit": 100, **fields}))
-
-
-def page(path: Path, *comparisons: Comparison, scale: str = "small") -> str:
-    write_record(path, scale)
-    with mock.patch.object(module, "compare", return_value=comparisons):
-        return claims_page([CLAIM, ERRR], [], path)
-
-
-def test_one_comparison_is_whole_in_its_row(tmp_path: Path) -> None:
-    text = page(tmp_path, compared(-3, -7, 1, 0.2, needed=3338))
-    # the paper prints 36.81 - 36.61
-    assert (
-        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | **open**: "
-        "-3.00 [-7.00, +1.00], n = 100; 3,338 questions would decide | m, 2026-11-25 |" in text
-    )
-    assert "each comparison\n" not in text
-    assert "- pairs/table4: m, first 100 questions, 2026-11-25" in text
+def test_an_open_claim_says_how_many_questions_would_decide_it(tmp_path: Path) -> None:
+    """Differences 1, -1, 0, 0: variance 2 / 3; 7.8489 * (2 / 3) / 0.002^2 = 1,308,147."""
+    write_record(tmp_path, "small", line(BETTER, [1.0, 0, 1, 0]), line(WORSE, [0.0, 1, 1, 0]))
+    summary = page(tmp_path).partition("<summary>")[2].partition("</summary>")[0]
+    assert summary.startswith("open: +0.00 [") and "; 1,308," in summary
+    assert summary.endswith(" questions would decide")
 
 
 def test_several_comparisons_have_a_range_and_a_line_each(tmp_path: Path) -> None:
-    text = page(
-        tmp_path,
-        compared(8.25, 3.5, 12.75, 0.01),
-        compared(-3, -5, -1, 0.01, printed=None),
-        compared(0, 0, 0, 1.0, subject="webq, against A"),
-        compared(2, -1, 4, 0.3, needed=1368, paired=False),
-        compared(0, 0, 0, 1.0, ours=None),
-    )
-    assert (
-        "**opposite**: -3.00 to +8.25; 1 same direction, 1 opposite, 2 open, 1 not measured; 1,368 "
-        "questions would decide; not paired | m, 2026-11-25 |" in text
-    )
-    lines = text.partition("### PAIRS, scale small: each comparison\n")[2].splitlines()
-    assert lines[3:8] == [
-        "| 1 | nq, against A | +1.50 | +8.25 [+3.50, +12.75] | 100 | same direction |  |",
-        "| 1 | nq, against A |  | -3.00 [-5.00, -1.00] | 100 | opposite |  |",
-        "| 1 | webq, against A | +1.50 | +0.00 [+0.00, +0.00] | 100 | open; "
-        "all differences are 0 |  |",
-        "| 1 | nq, against A | +1.50 | +2.00 [-1.00, +4.00] | 100 | open; not paired | 1,368 |",
-        "",
-    ]
+    both = Claim(**{**CLAIM.__dict__, "theirs": [{"method": WORSE}, {"method": BETTER}]})
+    write_record(tmp_path, "small", line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG))
+    text = page(tmp_path, both)
+    assert "<summary>open: +0.00 to +100.00; 1 same direction, 1 open</summary>" in text
+    assert text.count("against DPR-AIS") == 2 and text.count("<br>") == 1
+
+
+@pytest.mark.parametrize("parameters", [{}, {"m": None}, {"m": 0.999}, {"m": 7.0, "s": 0.135}])
+def test_tables_of_small_or_unknown_readers_judge_nothing(
+    tmp_path: Path, parameters: dict[str, float | None]
+) -> None:
+    better, worse = line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG)
+    write_record(tmp_path, "small", better, worse, parameters=parameters)
+    assert page(tmp_path).endswith(f"\n{NONE}")
+    write_record(tmp_path, "small", better, worse)
+    assert NONE not in page(tmp_path)
+
+
+def test_a_claim_whose_rows_were_not_run_is_not_listed(tmp_path: Path) -> None:
+    write_record(tmp_path, "small", line(BETTER, ALL_RIGHT), line(WORSE, None))
+    assert page(tmp_path).endswith(f"\n{NONE}")
+
+
+def test_every_record_of_a_claim_has_a_line_and_figures_follow_tables(tmp_path: Path) -> None:
+    for folder in ("small", "paper-m"):
+        write_record(tmp_path, folder, line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG))
+    point = {"mean": 30.0, "low": 20.0, "high": 40.0, "n": 10}
+    pictures = {"pairs/figure3": {"nq": {"a": [point]}}}
+    write_record(tmp_path, "small", name="pairs/figure3", pictures=pictures)
+    text = page(tmp_path)
+    places = [text.index(f'href="{name}"') for name in (
+        "paper-m/pairs-table4.json", "small/pairs-table4.json", "small/pairs-figure3.json",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert "<td>drawn, without numbers</td>" in text
+    assert "<summary>same direction: +30.00 [+20.00, +40.00]</summary>" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("pairs/figure3", {}),
+        ("pairs/table4", {"cells": [{"row": 0}]}),
+        ("pairs/table4", {"ids": 1}),
+    ],
+)
+def test_damaged_records_are_refused(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    cells = (line(BETTER, ALL_RIGHT),) if "table" in name else ()
+    file = write_record(tmp_path, "small", *cells, name=name, **fields)
+    with pytest.raises(InputError, match=f"{file.name} (does not fit the claim|has cells)"):
+        page(tmp_path)
 
 
 def test_what_was_measured_once_has_no_interval(tmp_path: Path) -> None:
-    once = {"once": True, "unit": "seconds"}
-    text = page(
-        tmp_path,
-        compared(64.46, 64.46, 64.46, 0.0, **once),
-        compared(-67.5, -67.5, -67.5, 0.0, **once),
+    """Seconds of a whole run, in one of two data sets of a claim."""
+    point = {"mean": 9.0, "low": 9.0, "high": 9.0, "n": 10}
+    write_record(
+        tmp_path, "small", name="pairs/figure3", pictures={"pairs/figure3": {"nq": {"a": [point]}}}
     )
-    assert "-67.50 to +64.46; 2 open; measured once, without an interval |" in text
-    assert "| +64.46 | 100 | open; measured once, without an interval |" in text
-
-
-def test_a_scale_without_a_result_of_a_claim(tmp_path: Path) -> None:
-    small = page(tmp_path, compared(2, 1, 3, 0.01))
-    text = page(tmp_path, compared(2, 1, 3, 0.01), scale="paper")
-    # only what was measured at the papers' scale is a verdict; the first line says if there is none
-    result = "+2.00 [+1.00, +3.00], n = 100 | m, 2026-11-25 |"
-    assert "no verdict" in small.splitlines()[0] and "no verdict" not in text.splitlines()[0]
-    assert f"| **same direction**: {result} **replicated**: {result}\n" in text
-    assert "| small | small: measured with | paper | paper: measured with |" in text
-    # ERRR's Table 2 prints 0.4815 - 0.477, 0.48 - 0.451 and 0.369 - 0.344
-    row = "+0.005 to +0.029; holds for 3 of 3 | not measured |  | not measured |  |"
-    assert f"| 1 | ERRR is best. (section 4, EM) | {row}" in text
-
-
-def test_a_verdict_is_computed_from_the_values_of_questions(tmp_path: Path) -> None:
-    """What a record says of its claims is not read."""
-    ids = [f"q{i}" for i in range(20)]
-
-    def line(row: int, method: str, values: list[float]) -> dict[str, Any]:
-        mean = 100 * sum(values) / len(values)
-        ours = {"mean": mean, "low": mean - 9, "high": mean + 9, "n": 20}
-        place = {"row": row, "method": method, "data": name, "datasets": [name], "metric": "EM"}
-        rest = {"unit": "percent", "printed": None, "agrees": None, "generator": None}
-        return {**place, **rest, "ours": ours, "values": values}
-
-    printed = printed_tables()[CLAIM.table].rows
-    rows, (name, *_) = [row.method for row in printed], printed[0].datasets
-    better, worse = rows.index("dpr_ais_dynamic"), rows.index("dpr_ais")
-    cells = [line(better, "dpr_ais_dynamic", [0.0] * 20), line(worse, "dpr_ais", [1.0] * 20)]
-    lie = {"id": CLAIM.id, "verdict": "replicated", "comparisons": []}
-    write_record(tmp_path, "small", ids={name: ids}, cells=cells, claims=[lie])
-    assert "**opposite**: -100.00 [-100.00, -100.00], n = 20" in claims_page([CLAIM], [], tmp_path)
-
-
-def test_claims_about_figures_follow_those_about_tables(tmp_path: Path) -> None:
-    point = {"mean": 30.0, "low": 20.0, "high": 40.0, "n": 10}
-    drawn = FigureClaim("pairs/b", "It is more.", "section 5", "pairs/figure3", At("a"), None)
-    record = {"name": "pairs/figure3", "scale": "small", "date": "2026-11-26"}
-    file = tmp_path / "small" / "pairs-figure3.json"
-    file.parent.mkdir()
-    pictures = {"pairs/figure3": {"nq": {"a": [point]}}}
-    file.write_text(json.dumps({**record, "pictures": pictures}))
-    text = claims_page([CLAIM], [drawn], tmp_path)
-    assert (
-        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | not measured |  |" in text
+    assert "<summary>open: +9.00</summary>nq, a, last point, against 0: +9.00, n = 10, " in (
+        page(tmp_path)
     )
-    assert (
-        "| 2 | It is more. (section 5) | drawn, without numbers | **same direction**: "
-        "+30.00 [+20.00, +40.00], n = 10 | 2026-11-26 |" in text
-    )
+    assert "measured once: open" in page(tmp_path)

@@ -48,7 +48,9 @@ def test_jobs_are_made(name: str, scale: Scale, tmp_path: Path) -> None:
     assert all(isinstance(job, Job) for job in work.jobs.values())
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+@pytest.mark.parametrize(
+    "claim", [one for one in CLAIMS if isinstance(one, Claim)], ids=lambda claim: claim.id
+)
 def test_claims_are_tied_to_printed_rows(claim: Claim) -> None:
     printed = printed_tables()[claim.table]
     assert claim.metric in printed.metrics
@@ -63,8 +65,9 @@ def test_claims_have_ids_of_their_own() -> None:
 
 
 def test_printed_effects_of_a_claim() -> None:
-    claim = next(one for one in CLAIMS if one.id == "pairs/webq")
+    by_id = {one.id: one for one in CLAIMS if isinstance(one, Claim)}
+    claim = by_id["pairs/webq"]
     # PAIRS 23.08, DPR-AIS 22.00
     assert printed_effects(claim, printed_tables()[claim.table]) == [pytest.approx(1.08)]
-    fewer = next(one for one in CLAIMS if one.id == "dtr/dual-path-7b")
+    fewer = by_id["dtr/dual-path-7b"]
     assert len(printed_effects(fewer, printed_tables()[fewer.table])) == 5

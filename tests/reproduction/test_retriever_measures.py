@@ -8,7 +8,7 @@ import pytest
 
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.methods.r3.training import SCORED
-from jaxrag.reproduction.figure_claims import At, FigureClaim, compare_points
+from jaxrag.reproduction.claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.retriever_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from configs.papers.claims import FIGURE_CLAIMS
+from configs.papers.claims import CLAIMS
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
-from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
+from jaxrag.reproduction.claims import FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.printed.tables import PrintedRow
 from tests.evaluation.fabricate import ENVIRONMENT
@@ -172,7 +172,9 @@ def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -
 
 
 def claim_of(name: str) -> FigureClaim:
-    return next(claim for claim in FIGURE_CLAIMS if claim.id == name)
+    claim = next(claim for claim in CLAIMS if claim.id == name)
+    assert isinstance(claim, FigureClaim)
+    return claim
 
 
 def test_the_claim_on_small_k_is_tied_to_the_histograms(tmp_path: Path) -> None:

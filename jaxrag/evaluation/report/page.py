@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,6 @@ from jaxrag.evaluation.summary import (
     summarise_read,
 )
 from jaxrag.types import InputError
-
-Section = Callable[[Sequence[RunRecords], Sequence[Row]], str]
-"""HTML of a section from runs and the rows that summarise them, in the same order."""
 
 MOST_POLICIES = 4
 PASSAGE_CHARACTERS = 1_500  # a passage is cut to this length
@@ -67,7 +64,6 @@ def write_report(
     out_html: str | Path,
     *,
     baseline: str = BASELINE,
-    papers: Section | None = None,
 ) -> list[Row]:
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
@@ -75,7 +71,6 @@ def write_report(
       run_dirs: run directories; each is a method on a data set.
       out_html: file of the page.
       baseline: as for ``summary.summarise``.
-      papers: the section with printed values of these runs; none without it.
 
     Returns:
       The rows of the table.
@@ -87,7 +82,7 @@ def write_report(
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
     table = summarise_read(runs, baseline=baseline)
-    write_files(Path(out_html), page(runs, table, papers), table)
+    write_files(Path(out_html), page(runs, table), table)
     return table
 
 
@@ -100,15 +95,13 @@ def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
     write_text(out_html.with_suffix(".tex"), export.runs_latex(table))
 
 
-def page(runs: Sequence[RunRecords], table: Sequence[Row], papers: Section | None = None) -> str:
-    """The HTML of the report; ``papers`` as in `write_report`."""
+def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
+    """The HTML of the report."""
     grouped = by_dataset(runs)
     body = [
         dataset_section(members, [row for row in table if row.dataset == name])
         for name, members in grouped.items()
     ]
-    if papers is not None:
-        body.append(papers([run for members in grouped.values() for run in members], table))
     return document(
         title=_title(runs),
         lede=_lede(runs, table),

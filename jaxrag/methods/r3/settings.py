@@ -29,7 +29,7 @@ class Update:
       temperature: of E(q) . E(d) in the loss. Vectors are divided by its square root, so the root
         scales E . T. It does not change the order of search results. The paper's is 1. If inner
         products start in the hundreds, one wrong passage costs hundreds of nats; a rate of 5e-5
-        without a long warm-up then destroys the network, 2e-5 does not (docs/results/r3.md).
+        without a long warm-up then destroys the network, 2e-5 does not (docs/training.md).
       target_temperature: of the targets of "kl".
       top: entries that sparsified vectors keep besides those of the text's own tokens; 0 disables
         sparsification.

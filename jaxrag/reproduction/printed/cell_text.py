@@ -8,27 +8,25 @@ from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 
 def cell_text(cell: Cell) -> str:
     """Our value with its interval, the printed one, and whether they agree."""
-    printed = printed_text(cell)
-    return " ".join(filter(None, our_text(cell))) + (f"\n{printed}" if printed else "")
+    ours = " ".join(filter(None, our_text(cell)))
+    return "\n".join(filter(None, (ours, printed_text(cell))))
 
 
 def our_text(cell: Cell) -> tuple[str, str]:
-    """Our value, and its interval if it has one."""
+    """Our value, and its interval if it has one; empty if it was not measured."""
     interval, digits = cell.interval, _digits(cell)
     if interval is None:
-        return "not measured", ""
+        return "", ""
     if interval.low == interval.high:
         return f"{interval.mean:.{digits}f}", ""
     return f"{interval.mean:.{digits}f}", f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
 
 
 def printed_text(cell: Cell) -> str:
-    """The printed value, the difference, and whether they agree."""
-    if cell.printed is None:
+    """The printed value beside ours, the difference, and whether they agree."""
+    if cell.printed is None or cell.interval is None:
         return ""
-    text = f"printed {cell.printed:g}"
-    if cell.interval is not None:
-        text += f" ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
+    text = f"printed {cell.printed:g} ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
     if cell.agrees is not None:
         text += " agrees" if cell.agrees else " differs"
     return text + (" (?)" if cell.doubt else "")

@@ -1,23 +1,18 @@
-"""Cells of a paper's printed table: the printed value, ours with its interval, whether they agree.
-
-Reports of runs and reproduced tables both show them.
-"""
+"""Cells of a printed table: the paper's value, ours with its interval, and whether they agree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxrag.evaluation.significance import Interval
-from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
-from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable
+from jaxrag.reproduction.printed.measured import Measured
+from jaxrag.reproduction.printed.tables import AVERAGE
 
 MEAN_OF_ALL = "mean_of_8_columns"
 """A mean over all data sets and metrics of a row (ARS-RAG's Table 1)."""
 
 PERCENT = ("percent", "points")
 """Units of values that are shares in our records."""
-
 
 CALIBRATED = "set on training questions"
 """The setting of a gate whose threshold retrieves for a wanted share of training questions."""
@@ -64,6 +59,7 @@ class Cell(NamedTuple):
       comparable: whether ours was measured in the paper's setting.
       model, retriever: names of what the row ran with; "" if not known.
       setting: of the run's gate, such as "u = 0.2", or `CALIBRATED`; "" if not known.
+      seconds: in which its runs answered, on the machines where they ran; 0 if not known.
     """
 
     row: int
@@ -77,6 +73,7 @@ class Cell(NamedTuple):
     model: str = ""
     retriever: str = ""
     setting: str = ""
+    seconds: float = 0.0
 
     @property
     def interval(self) -> Interval | None:
@@ -93,87 +90,3 @@ class Cell(NamedTuple):
         if not self.comparable or self.printed is None or self.interval is None:
             return None
         return self.interval.low <= self.printed <= self.interval.high
-
-
-class CellMaker:
-    """Makes the cells of a printed table; each value is measured once.
-
-    Args:
-      printed: the table.
-      columns: all its columns, without that of means.
-      read: our value of a row (by its number) in a column, by printed metric; None if it was not
-        measured. Printed differences are computed from the values of two rows instead.
-      comparable: whether values are measured in the paper's setting.
-    """
-
-    def __init__(
-        self,
-        printed: PrintedTable,
-        columns: Sequence[Column],
-        read: Callable[[int, Column, str], Measured | None],
-        *,
-        comparable: bool = False,
-    ):
-        self._printed, self._columns, self._read = printed, columns, read
-        self._comparable = comparable
-        self._known: dict[tuple[int, Column, str], Measured | None] = {}
-
-    def of_row(
-        self, number: int, values: Mapping[str, Mapping[str, float | None]] | None = None
-    ) -> list[Cell]:
-        """Cells of the printed row ``number``: of each data set, then the means over data sets.
-
-        ``values``, by data set and metric, stand in for the row's own: some rows print means only.
-        """
-        row = self._printed.rows[number]
-        cells = [*self._of_datasets(number, row.values if values is None else values)]
-        if AVERAGE in row.values:
-            cells += self._averages(number, cells)
-        return cells
-
-    def _of_datasets(
-        self, number: int, values: Mapping[str, Mapping[str, float | None]]
-    ) -> Iterator[Cell]:
-        for column in self._columns:
-            names = [name for name in column.datasets if name in values]
-            for metric in dict.fromkeys(m for name in names for m in values[name]):
-                printed = values[names[0]][metric] if column.same else None
-                ours = self._value(number, column, metric)
-                yield self._cell(number, column, metric, printed, ours, names[0])
-
-    def _averages(self, number: int, cells: Sequence[Cell]) -> Iterator[Cell]:
-        """The means over a row's columns; the printed ones only of the same data sets."""
-        for metric, value in self._printed.rows[number].values[AVERAGE].items():
-            own = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
-            measured = [cell.ours.interval for cell in own if cell.ours and cell.ours.interval.n]
-            whole = own and len(measured) == len(own)
-            sets = [cell.column for cell in own]
-            mean = Measured(mean_interval(measured, sets)) if whole else None
-            printed = value if all(cell.column.same for cell in own) else None
-            yield self._cell(number, Column(AVERAGE, ()), metric, printed, mean, AVERAGE)
-
-    def _cell(
-        self,
-        number: int,
-        column: Column,
-        metric: str,
-        printed: float | None,
-        ours: Measured | None,
-        dataset: str,
-    ) -> Cell:
-        row, unit = self._printed.rows[number], self._printed.units[metric]
-        doubt = row.doubts.get(f"{dataset} {metric}", row.doubts.get("", ""))
-        return Cell(number, column, metric, unit, printed, ours, doubt, self._comparable)
-
-    def _value(self, number: int, column: Column, metric: str) -> Measured | None:
-        key = number, column, metric
-        if key not in self._known:
-            self._known[key] = self._measured(*key)
-        return self._known[key]
-
-    def _measured(self, number: int, column: Column, metric: str) -> Measured | None:
-        compared, minus = self._printed.differences.get(metric), self._printed.rows[number].minus
-        if compared is None or minus is None:
-            return self._read(number, column, metric)
-        ours, theirs = (self._value(row, column, compared) for row in (number, minus))
-        return None if ours is None or theirs is None else difference(ours, theirs)

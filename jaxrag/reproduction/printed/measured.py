@@ -6,7 +6,6 @@ import collections
 import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +35,9 @@ class ScoredRun:
       run: its records.
     """
 
-    def __init__(self, run: RunRecords, means: Mapping[str, Interval] = MappingProxyType({})):
-        """Computes nothing yet; ``means`` are intervals that are known already."""
-        self.run, self._means = run, means
+    def __init__(self, run: RunRecords):
+        """Computes nothing yet."""
+        self.run = run
 
     @functools.cached_property
     def scores(self) -> Mapping[str, Float[np.ndarray, " q"]]:
@@ -54,18 +53,14 @@ class ScoredRun:
     def measure(self, metric: str) -> Measured:
         """The mean of a metric of `metrics.COLUMNS` or of `precision.NAMES`."""
         if metric in precision.NAMES:
-            means = self._means or precision.intervals(self.run.records)
-            return Measured(means[metric])
-        return self.mean(self.scores[metric], self._means.get(metric))
+            return Measured(precision.intervals(self.run.records)[metric])
+        return self.mean(self.scores[metric])
 
-    def mean(self, values: Float[np.ndarray, " q"], computed: Interval | None = None) -> Measured:
-        """Mean of one value per question, in the order of `questions`; NaN is left out.
-
-        ``computed`` is the mean with its interval, if it has been computed already.
-        """
+    def mean(self, values: Float[np.ndarray, " q"]) -> Measured:
+        """Mean of one value per question, in the order of `questions`; NaN is left out."""
         pairs = zip(self.questions, values.tolist(), strict=True)
         by_question = {name: value for name, value in pairs if not math.isnan(value)}
-        return Measured(computed or interval(values), by_question)
+        return Measured(interval(values), by_question)
 
 
 def difference(ours: Measured, theirs: Measured) -> Measured:

@@ -25,7 +25,6 @@ from jaxrag.evaluation.report.tables import Grid, markdown_table, terminal_table
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import summarise
-from jaxrag.reproduction.printed.section import papers_section
 from jaxrag.runs.retriever_comparison import table as retriever_table
 from tests import browser, hostile
 from tests.core.test_printable import controls
@@ -47,10 +46,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def pages(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Every kind of page, with hostile texts; "tame" has none."""
     root = tmp_path_factory.mktemp("pages")
-    write_report(runs, root / "report.html", papers=papers_section)
-    write_report(
-        [fabricate.run(root / "run", "dtr", n=12)], root / "tame.html", papers=papers_section
-    )
+    write_report(runs, root / "report.html")
+    write_report([fabricate.run(root / "run", "dtr", n=12)], root / "tame.html")
     trained = training(root / "a", right=([1, 0], [1, 1]))
     config = json.loads((trained / "config.json").read_text())
     config["config"] |= {EVIL: EVIL}

@@ -1,0 +1,64 @@
+"""Facts of the runs behind a table or figure, for its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrag.evaluation.summary import calibration_text, name_of
+from jaxrag.reproduction.measures import Results
+from jaxrag.runs.job import Job
+from jaxrag.runs.plan import parameter_count
+from jaxrag.types import InputError
+
+
+def of_runs(
+    results: Iterable[Results], jobs: Mapping[Path, Job], published: Mapping[str, float]
+) -> dict[str, Any]:
+    """The readers with their parameters in billions, numbers of questions, and thresholds set.
+
+    Args:
+      results: of the rows or data sets.
+      jobs: by directory.
+      published: parameters of published checkpoints, in billions.
+    """
+    models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
+    for outputs in results:
+        for path in outputs.directories.values():  # a training's model is its reader
+            model = _reader(jobs.get(path))
+            models |= {model.name: model} if model else {}
+        for job, run in outputs.runs():
+            name = name_of(run.config, "language_model")
+            models |= {} if name == "unnamed" else {name: _reader(jobs[outputs.directories[job]])}
+            questions.add(len(run.records))
+            if found := run.config.get("calibration"):
+                name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
+                thresholds[f"{name}: {calibration_text(found)}"] = None
+    return {
+        "models": sorted(models),
+        "parameters": {name: _billions(models[name], published) for name in sorted(models)},
+        "questions": sorted(questions),
+        **({"thresholds": list(thresholds)} if thresholds else {}),
+    }
+
+
+def _reader(job: Any) -> Any:
+    """The language model of a job or of its run; None without one."""
+    return getattr(getattr(job, "run", job), "model", None)
+
+
+def _billions(model: Any, published: Mapping[str, float]) -> float | None:
+    """Parameters of a model; None if not known.
+
+    They are those of a published checkpoint, also behind a server that takes its tokens, or are
+    counted in the files of a local one.
+    """
+    spec = getattr(model, "checkpoint", "") or getattr(model, "tokenizer", "")
+    if spec in published:
+        return published[spec]
+    try:
+        count = parameter_count(spec) if spec and getattr(model, "checkpoint", "") else None
+    except InputError:
+        return None
+    return None if count is None else round(count / 1e9, 3)
