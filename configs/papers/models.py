@@ -10,6 +10,7 @@ from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
+from jaxrag.reproduction.check import PublishedModels
 from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
@@ -147,3 +148,5 @@ PARAMETERS = {
     "hub:BAAI/bge-reranker-base": 0.278,
 }
 """Parameters of published models, in billions."""
+
+PUBLISHED = PublishedModels(DIMENSIONS, PARAMETERS, DECODERS)

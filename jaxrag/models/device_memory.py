@@ -13,13 +13,15 @@ class Devices(NamedTuple):
 
     Attributes:
       count: of this process.
-      memory: free bytes of each; CPU devices share the host's evenly.
+      memory: bytes of each that are free for JAX; CPU devices share the host's evenly.
       cpu: whether they are CPUs.
+      share: of a device's memory, that JAX may use.
     """
 
     count: int
     memory: float
     cpu: bool = False
+    share: float = 1.0
 
     @classmethod
     def of(cls, devices: Sequence[Any]) -> Devices:
@@ -27,7 +29,10 @@ class Devices(NamedTuple):
         if devices[0].platform == "cpu":
             return cls(len(devices), host_memory() / len(devices), cpu=True)
         free = (free_bytes(device) for device in devices)
-        return cls(len(devices), min(8e9 if size is None else size for size in free))
+        memory = min(8e9 if size is None else size for size in free)
+        share = os.environ.get("XLA_CLIENT_MEM_FRACTION", "0.75")  # jaxlib's, of GPUs
+        share = float(share) if devices[0].platform == "gpu" else 1.0
+        return cls(len(devices), memory, share=share)
 
 
 def host_memory() -> int:

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -22,6 +22,7 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.memory import Memory, model_memory, number_bytes, on_disk, row_bytes
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import read_config
@@ -32,7 +33,6 @@ from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import expected_costs
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import load_data
-from jaxrag.runs.memory import Memory, model_memory, number_bytes, on_disk, row_bytes
 from jaxrag.runs.needs import check_needs
 from jaxrag.runs.parts import load_questions, with_loadable_index
 from jaxrag.runs.run import Run
@@ -196,7 +196,7 @@ def _entries(store: Path) -> int:
 
 
 def _model(role: str, settings: ModelSettings) -> ModelPlan:
-    if not isinstance(settings, Local | Vllm):
+    if not isinstance(settings, Local | Vllm) or not settings.checkpoint:
         return ModelPlan(role, settings, note="not on this machine")
     spec = settings.checkpoint
     if (path := on_disk(spec)) is None:

@@ -154,8 +154,8 @@ def _aligned(shape: tuple[int, int], dtype: str) -> np.ndarray:
 def device_budget(devices: Devices) -> int:
     """Bytes that vectors may take on some devices, all together, by default.
 
-    Half of what is free: of the machine's memory on CPUs, which share it, and of each accelerator's,
-    so that a language model has a place beside them.
+    Half of what is free: of the machine's memory on CPUs, which share it, and of each
+    accelerator's, so that a language model has a place beside them.
     """
     return int(_SHARE * devices.memory * devices.count)
 

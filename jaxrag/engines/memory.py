@@ -13,7 +13,6 @@ from jaxrag.engines.vllm import Vllm
 from jaxrag.models.checkpoint.files import locate, read_config
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.device_memory import Devices
-from jaxrag.types import InputError
 
 BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
 """Of a number, by its type."""
@@ -49,6 +48,11 @@ class Memory(NamedTuple):
     def plus(self, other: Memory) -> Memory:
         """The memory of both."""
         return Memory(*map(sum, zip(self, other, strict=True)))
+
+
+def vllm_share(settings: Vllm, devices: Devices) -> float:
+    """Bytes of each device that vLLM takes."""
+    return (settings.memory or _VLLM) * devices.memory / devices.share
 
 
 def number_bytes(settings: Local | Vllm, devices: Devices) -> int:
@@ -87,8 +91,8 @@ def model_memory(
     whole = (1 if settings.quantization else size) * config.parameters
     if isinstance(settings, Vllm):
         each = whole / (settings.tensor_parallel * settings.pipeline_parallel)
-        share = (settings.memory or _VLLM) * devices.memory
-        return Memory(each, max(share - each, row_bytes(config, size) / settings.tensor_parallel))
+        row = row_bytes(config, size) / settings.tensor_parallel
+        return Memory(each, max(vllm_share(settings, devices) - each, row))
     count, each = (
         settings.data_parallel * settings.tensor_parallel,
         whole / settings.tensor_parallel,
