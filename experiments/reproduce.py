@@ -264,7 +264,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
         if new:
             console.print(needs_grid(new, rates).terminal())
     for text in (
-        *overview(work.jobs.values(), needs.values(), PUBLISHED, devices),
+        *overview(work, needs.values(), PUBLISHED, devices),
         *paid_lines(needs.values(), prices(), values.search_price),
         totals_text(list(needs.values()), rates),
     ):

@@ -50,6 +50,12 @@ class Memory(NamedTuple):
         return Memory(*map(sum, zip(self, other, strict=True)))
 
 
+def devices_of(settings: Local | Vllm) -> int:
+    """Number of devices that a model lies on."""
+    copies = settings.data_parallel if isinstance(settings, Local) else settings.pipeline_parallel
+    return copies * settings.tensor_parallel
+
+
 def vllm_share(settings: Vllm, devices: Devices) -> float:
     """Bytes of each device that vLLM takes."""
     return (settings.memory or _VLLM) * devices.memory / devices.share
@@ -90,7 +96,7 @@ def model_memory(
     size = number_bytes(settings, devices)
     whole = (1 if settings.quantization else size) * config.parameters
     if isinstance(settings, Vllm):
-        each = whole / (settings.tensor_parallel * settings.pipeline_parallel)
+        each = whole / devices_of(settings)
         row = row_bytes(config, size) / settings.tensor_parallel
         return Memory(each, max(vllm_share(settings, devices) - each, row))
     count, each = (

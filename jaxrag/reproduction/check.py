@@ -24,7 +24,7 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
 from jaxrag.engines.local.engine import Local
-from jaxrag.engines.memory import Memory, decoder_of, on_disk, run_memory, vllm_share
+from jaxrag.engines.memory import Memory, decoder_of, devices_of, on_disk, run_memory, vllm_share
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.prices import Price
@@ -97,7 +97,6 @@ class Need(NamedTuple):
       index: the index with its bytes on disk and in memory; "" without one.
       api: name of the model if a paid service answers, or "".
       paid_search: whether each search is paid for.
-      memory: of each device; None if not known, or for a job without language model.
     """
 
     name: str
@@ -110,7 +109,6 @@ class Need(NamedTuple):
     index: str = ""
     api: str = ""
     paid_search: bool = False
-    memory: Memory | None = None
 
     def seconds(self, rates: Mapping[str, Rate]) -> float | None:
         """Seconds in which the model reads and writes all tokens; None if not known.
@@ -162,7 +160,6 @@ def requirements(
         model=first.model.name,
         costs=_costs(runs),
         api=first.model.model if server else "",
-        memory=memory_of(job, published, devices),
     )
     if not first.needs.search:
         return need
@@ -225,32 +222,51 @@ def _footprint(
     return Footprint()
 
 
-def memory_of(job: Job, published: PublishedModels, devices: Devices) -> Memory | None:
-    """Memory of the language models, index and encoders of a job on each device, estimated.
+class MemoryFit(NamedTuple):
+    """Memory of a job on each device, estimated; None if not known. Whether that is there."""
 
-    The index is that of the job's first run, the encoders are the published ones. None if the job
-    asks no language model, or if the shapes of one or the size of the index are not known.
-    """
-    runs = _runs(job)
-    if not runs:
-        return None
-    run: Any = runs[0].run
-    models = {part: None for part in parts_in_use(job) if isinstance(part, Local | Vllm)}
-    names = {*checkpoints(job)} - {model.checkpoint for model in models}
-    count = sum(published.parameters.get(name, 0.0) for name in names)
+    memory: Memory | None
+    fits: bool
+
+
+def memory_by_models(
+    jobs: Mapping[Path, Job], published: PublishedModels, devices: Devices
+) -> dict[str, dict[str, MemoryFit]]:
+    """Memory of jobs by the names of the language models that they load, and by the jobs' names."""
+    found: dict[str, dict[str, MemoryFit]] = {}
+    for path, job in jobs.items():
+        models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
+        if models:
+            names = " and ".join(sorted({model.name for model in models}))
+            fit = _fit(job, dict.fromkeys(models), published, devices)
+            found.setdefault(names, {})[path.name] = fit
+    return found
+
+
+def _fit(
+    job: Job, models: Collection[Local | Vllm], published: PublishedModels, devices: Devices
+) -> MemoryFit:
+    """The index is that of the job's first run, the encoders are the published ones."""
+    run: Any = _runs(job)[0].run
     index, passages = 0.0, sizes(run.data)[1]
     if run.needs.search and (devices.cpu or not isinstance(run.index, Scann | Bm25 | Web)):
-        found = (
-            Footprint() if passages is None else _footprint(run.index, passages, published, devices)
-        )
-        if found.memory is None:
-            return None
-        index = found.memory / devices.count
+        takes = _footprint(run.index, passages, published, devices) if passages else Footprint()
+        if takes.memory is None:
+            return MemoryFit(None, True)
+        index = takes.memory / devices.count
+    names = {*checkpoints(job)} - {model.checkpoint for model in models}
+    encoders = sum(published.parameters.get(name, 0.0) for name in names)
     try:
         shapes = {model: decoder_of(model.checkpoint, published.decoders) for model in models}
     except InputError:  # yet to be trained, or of no supported decoder
-        return None
-    return run_memory(shapes, devices, index, 1e9 * count * (4 if devices.cpu else 2))
+        return MemoryFit(None, True)
+    memory = run_memory(shapes, devices, index, 1e9 * encoders * (4 if devices.cpu else 2))
+    if memory is None:
+        return MemoryFit(None, True)
+    shares = [vllm_share(model, devices) for model in models if isinstance(model, Vllm)]
+    small = bool(shares) and memory.weights + memory.cache > 1.001 * sum(shares)
+    limit = devices.memory / (devices.share if shares else 1)
+    return MemoryFit(memory, memory.peak <= limit and not small)
 
 
 def _runs(job: Job) -> tuple[Repeated, ...]:
@@ -335,13 +351,20 @@ def problems(
     """
     found: dict[str, list[str]] = {}
     for path, job in jobs.items():
-        messages = (*_problems(job, root), *memory_problems(job, published, devices))
-        for message in dict.fromkeys(messages):
+        for message in dict.fromkeys(_problems(job, root, devices)):
             found.setdefault(message, []).append(path.name)
+    for names, fits in memory_by_models(jobs, published, devices).items():
+        if failing := [name for name, fit in fits.items() if not fit.fits]:
+            message = (
+                f"{names}: {_largest(fits[name].memory for name in failing)} of each device, which "
+                f"has {_size(devices.memory)}: more devices (--tensor_parallel), --quantization, "
+                "--memory, --index_memory or --engine=server (docs/recipes.md)"
+            )
+            found[message] = failing
     return found
 
 
-def _problems(job: Any, root: Path) -> Iterator[str]:
+def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
     run = job if isinstance(job, Run) else getattr(job, "run", None)
     cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
     for repeated, _ in _runs(job):
@@ -351,9 +374,11 @@ def _problems(job: Any, root: Path) -> Iterator[str]:
         if not os.environ.get(name):
             yield f"${name} is not set: it holds the key of a service"
     for part in parts_in_use(job):
-        # Exact serves instead of Scann, and memory_problems counts devices
+        # Exact serves instead of Scann
         if isinstance(part, Requiring) and not isinstance(part, Scann | Local):
             yield from _refusal(part.require)
+        if isinstance(part, Local | Vllm) and (wanted := devices_of(part)) > devices.count:
+            yield f"{part.name} lies on {wanted} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
             for one in unbuilt(part, cache):
                 yield f"{one.name} is not built ({one.size}): {one.command}"
@@ -374,29 +399,6 @@ def _refusal(check: Callable[[], object]) -> Iterator[str]:
         check()
     except InputError as error:
         yield str(error)
-
-
-def memory_problems(job: Job, published: PublishedModels, devices: Devices) -> Iterator[str]:
-    """That models need more devices than there are, or more memory, as far as it is known."""
-    models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
-    for model in models:
-        copies = model.data_parallel if isinstance(model, Local) else model.pipeline_parallel
-        if (wanted := copies * model.tensor_parallel) > devices.count:
-            yield f"{model.name} lies on {wanted} devices, and there are {devices.count}"
-            return
-    memory = memory_of(job, published, devices)
-    if memory is None:
-        return
-    names = " and ".join(dict.fromkeys(model.name for model in models))
-    shares = [vllm_share(model, devices) for model in models if isinstance(model, Vllm)]
-    limit = devices.memory / (devices.share if shares else 1)
-    if memory.peak > limit or (shares and memory.weights + memory.cache > 1.001 * sum(shares)):
-        yield (
-            f"{names} take about {_size(memory.peak)} of each device ({_memory_text(memory)}), "
-            f"which has {_size(limit)}{f', vLLM {_size(sum(shares))} of it' if shares else ''}: "
-            "more devices (--tensor_parallel), --quantization, another --memory of vLLM, "
-            "--index_memory, or --engine=server"
-        )
 
 
 def _size(value: float) -> str:
@@ -522,7 +524,7 @@ def _named(jobs: Sequence[str]) -> str:
 
 
 def overview(
-    jobs: Collection[Job], needs: Collection[Need], published: PublishedModels, devices: Devices
+    work: Work, needs: Collection[Need], published: PublishedModels, devices: Devices
 ) -> list[str]:
     """Indexes, memory, models to download, and prompt sets of some jobs."""
     indexes = (
@@ -533,26 +535,37 @@ def overview(
     )
     return [
         "\n".join(["Indexes:", *dict.fromkeys(indexes)]),
-        memory_text(needs, devices),
-        f"Models: {models_text(jobs, published.parameters) or 'none to download'}",
-        f"Prompts: {', '.join(sets_in_use(jobs)) or 'none'}",
+        memory_text(memory_by_models(work.jobs, published, devices), devices),
+        f"Models: {models_text(work.jobs.values(), published.parameters) or 'none to download'}",
+        f"Prompts: {', '.join(sets_in_use(work.jobs.values())) or 'none'}",
     ]
 
 
-def memory_text(needs: Iterable[Need], devices: Devices) -> str:
-    """The estimated memory of a device, a line for each set of models and index."""
-    kinds = Counter((need.model, need.memory) for need in needs if need.model)
-    kind = "a CPU's share of the host" if devices.cpu else "a device"
+def memory_text(memories: Mapping[str, Mapping[str, MemoryFit]], devices: Devices) -> str:
+    """The largest estimated memory of a device, a line for each set of models."""
+    kind = "CPU devices that share the host" if devices.cpu else "devices"
     lines = [
-        f"Memory of {kind} ({devices.count} of {_size(devices.memory)}), estimated; states of "
+        f"Memory of each of {devices.count} {kind} ({_size(devices.memory)}), estimated; states of "
         "trainings and batches of encoders come on top:"
     ]
-    for (model, memory), count in kinds.items():
-        text = UNKNOWN
-        if memory is not None:
-            text = f"peak {_size(memory.peak)} ({_memory_text(memory)})"
-        lines.append(f"{model}: {text}; {count} jobs")
+    for names, fits in memories.items():
+        unknown = sum(fit.memory is None for fit in fits.values())
+        rest = f", {unknown} of them unknown" if unknown else ""
+        largest = _largest(fit.memory for fit in fits.values())
+        lines.append(f"{names}: {largest}; {len(fits)} jobs{rest}")
     return "\n".join(lines)
+
+
+def _largest(memories: Iterable[Memory | None]) -> str:
+    """The largest peak that is known, and what it consists of."""
+    known = [memory for memory in memories if memory is not None]
+    if not known:
+        return UNKNOWN
+    largest = max(known, key=lambda memory: memory.peak)
+    named = {"cache": "keys and values", "work": "activations"}
+    parts = largest._asdict().items()
+    texts = (f"{_size(size)} {named.get(name, name)}" for name, size in parts if size)
+    return f"up to {_size(largest.peak)} ({', '.join(texts)})"
 
 
 def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:

@@ -228,7 +228,7 @@ def test_an_encoder_that_is_not_downloaded_leaves_sizes_of_the_usual_vectors(con
 
 def test_remote_models_have_no_memory_estimate(config: Path) -> None:
     (model,) = model_of(config, model=Server("any", urls="http://nowhere.invalid/v1")).models
-    assert model.memory is None and "any (Server), not on this machine" in model.text
+    assert model.memory is None and "any, server (Server), not on this machine" in model.text
     (model,) = model_of(config, model=Local("hub:nobody/no-such-model")).models
     assert model.memory is None and "downloads" in model.note
     with pytest.raises(InputError, match="pip install no-such-package"):
