@@ -100,7 +100,7 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
-from jaxrag.reproduction.printed.tables import printed_tables
+from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     read_replacements,
@@ -176,8 +176,7 @@ def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
-    checked = names or ([*ALL.tables, *ALL.figures] if values.check else [])
-    if checked and values.prompts:
+    if values.prompts and (checked := names or (_all(values) if values.check else [])):
         used = prompt_sets(ALL, checked, values)
         check_replacements(read_replacements(values.prompts), used)
     if not values.check and any(map(_is_drawn, names)):
@@ -186,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
         directories = [Path(values.workdir), _RECORDS]
         console.print(listing(ALL, directories, missing_keys).terminal())
     if values.check:
-        check(checked, values, console)
+        check(names, values, console)
         names = []
     work = work_of(ALL, names, values)
     for name in names:
@@ -207,6 +206,12 @@ def main(argv: Sequence[str]) -> int:
         )
         print(f"wrote {values.claims}")
     return 1 if errors else 0
+
+
+def _all(values: Any) -> list[str]:
+    """All tables and figures, of papers that have what ``--fidelity`` asks for."""
+    papers = ALL.released if values.fidelity == "released" else PAPERS
+    return [name for name in (*ALL.tables, *ALL.figures) if name.partition("/")[0] in papers]
 
 
 def _is_drawn(name: str) -> bool:
@@ -249,16 +254,25 @@ def _file(name: str, values: Any, ending: str) -> Path:
 def check(names: Sequence[str], values: Any, console: Console) -> None:
     """Prints the requirements of tables and figures; a job that several share is listed once.
 
+    Without names all that have what the flags ask for, such as ``--only=7B``.
+
     Raises:
       InputError: something stops jobs; the message has all of it.
     """
-    work, devices = work_of(ALL, names, values), _devices(values)
+    wanted = names or _all(values)
+    work, devices = work_of(ALL, wanted, values), _devices(values)
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
         rates = {"": read_rate(values.tokens_per_second)}
     needs: dict[Path, Need] = {}
-    for name in dict.fromkeys(names):
-        add(ALL, work, name, values.scale, only_of(ALL, name, values))
+    for name in dict.fromkeys(wanted):
+        try:
+            add(ALL, work, name, values.scale, only_of(ALL, name, values))
+        except InputError as error:
+            if names:
+                raise
+            console.print(f"{name} is left out: {error}", highlight=False)
+            continue
         new = add_requirements(needs, work, PUBLISHED, devices)
         console.print(f"{name}: {len(new)} jobs that no table before it has")
         if new:

@@ -236,8 +236,8 @@ def memory_by_models(
     found: dict[str, dict[str, MemoryFit]] = {}
     for path, job in jobs.items():
         models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
-        if models:
-            names = " and ".join(sorted({model.name for model in models}))
+        if _runs(job):
+            names = " and ".join(sorted({model.name for model in models})) or "servers' models"
             fit = _fit(job, dict.fromkeys(models), published, devices)
             found.setdefault(names, {})[path.name] = fit
     return found
@@ -254,7 +254,7 @@ def _fit(
         if takes.memory is None:
             return MemoryFit(None, True)
         index = takes.memory / devices.count
-    names = {*checkpoints(job)} - {model.checkpoint for model in models}
+    names = {*checkpoints(job)} - published.decoders.keys()
     encoders = sum(published.parameters.get(name, 0.0) for name in names)
     try:
         shapes = {model: decoder_of(model.checkpoint, published.decoders) for model in models}

@@ -132,4 +132,6 @@ def other_settings(values: Any) -> list[str]:
         texts.append(f"gates set on training questions to retrieve for {share}")
     if values.fidelity == "released":
         texts.append("settings of the released code")
+    if values.quantization:
+        texts.append(f"language models quantised ({values.quantization})")
     return texts
