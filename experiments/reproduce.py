@@ -12,27 +12,16 @@ matplotlib, the extra ``figures``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr,7B`` makes a part of the table: these data sets, methods, generators and
-retrievers, or series of a figure; ``--only=-rerank`` all but a part. Parts that earlier commands
-made with the same settings stay in the table. ``--limit=500`` answers the first 500 questions of
-each run that is shown; trainings, and the data that they learn from, have all of theirs.
-
-Other models and data under the paper's settings: ``--reader`` (and ``--judge``, ``--rewriter``),
-``--encoder``, ``--reranker``, ``--index``, ``--data``, ``--corpus``, ``--sizes``, ``--thresholds``,
-``--fidelity``, ``--prompts``, as docs/reproduce.md explains. A page's heading names them, and no
-printed value stands beside ours.
-
-``--engine=vllm`` runs the language models by vLLM, including those of trainings;
-``--engine=server`` sends requests to ``--server=http://HOST:PORT/v1``, or ``--server=NAME=URL`` for
-each of several models. ``--dtype``, ``--quantization``, ``--tensor_parallel``, ``--data_parallel``,
-``--memory`` and ``--index_memory`` lay them on the devices (docs/recipes.md).
+``--only=hotpotqa,dtr,7B`` makes a part of the table, ``--only=-rerank`` all but a part; parts that
+earlier commands made with the same settings stay. ``--limit=500`` answers the first 500 questions
+of each run that is shown. docs/reproduce.md has the flags of other models, data and settings
+(``--reader``, ``--corpus``, ``--thresholds`` and others, which a page's heading names), and of
+engines.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
-the requirements: questions, expected calls and tokens, their time (at the speed of ``--workdir``'s
-runs, or ``--tokens_per_second``), indexes, memory of a device (of this machine, or of ``--devices``
-with ``--device_memory``), models, prompt sets, and calls and dollars of paid services
-(``--search_price``). Without ``--scale`` it checks "paper". What is not known is called unknown.
-Everything that would stop a job is listed by ``--check``, and before the first job.
+what they require, as far as it is known: calls, tokens, time, indexes, memory of a device (of this
+machine, or of ``--devices`` with ``--device_memory``), models, prompt sets, dollars; and what would
+stop them, which is also listed before the first job. Without ``--scale`` it checks "paper".
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
@@ -114,61 +103,54 @@ from jaxrag.runs.placement import ENGINES
 from jaxrag.types import InputError
 
 _WIDTH = 120
-_TEXTS = {
-    "workdir": "parent of all results",
-    "reader": "checkpoint in place of the models that answer",
-    "judge": "checkpoint in place of those that judge",
-    "rewriter": "checkpoint in place of those that rewrite",
-    "encoder": "checkpoint in place of the encoder of dense indexes",
-    "reranker": "checkpoint in place of the reranker, or query_likelihood",
-    "corpus": "that is searched: a name, a folder, or gold+NUMBER",
-    "thresholds": "of gates: printed, calibrated, or a ratio of retrieval",
-    "dtype": "float type of language models",
-    "quantization": "of language models",
-    "claims": "page of claims to write",
-    "pages": "directory of pages of the results",
-}
-_DEFAULTS = {"workdir": "runs/reproduce", "thresholds": "printed"}
-_NUMBERS = {
-    "limit": "questions of a run; 0 is all",
-    "tensor_parallel": "devices of a model's layers",
-    "data_parallel": "devices with a copy of a model",
-    "devices": "their number on another machine, for --check",
-}
-_SHARES = {
-    "memory": "share of a device that vLLM takes",
-    "index_memory": "gigabytes of all devices for the vectors of an exact index",
-    "device_memory": "gigabytes of a device of another machine, for --check",
-}
 FIDELITIES = ("paper", "released")
+_TEXT, _COUNT, _SHARE = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_float
+_SEVERAL, _LIST, _SWITCH = flags.DEFINE_multi_string, flags.DEFINE_list, flags.DEFINE_bool
+_FLAGS: Sequence[tuple[Any, str, Any, str]] = (
+    (_TEXT, "workdir", "runs/reproduce", "parent of all results"),
+    (_LIST, "only", [], "methods, series, data sets, generators and retrievers"),
+    (_COUNT, "limit", 0, "questions of a run; 0 is all"),
+    (_SEVERAL, "server", [], "URL, or NAME=URL of a model"),
+    (_TEXT, "reader", "", "checkpoint in place of the models that answer"),
+    (_TEXT, "judge", "", "checkpoint in place of those that judge"),
+    (_TEXT, "rewriter", "", "checkpoint in place of those that rewrite"),
+    (_TEXT, "encoder", "", "checkpoint in place of the encoder of dense indexes"),
+    (_TEXT, "reranker", "", "checkpoint in place of the reranker, or query_likelihood"),
+    (_SEVERAL, "data", [], "SET=FOLDER, SET=NAME of another set, or a folder of folders"),
+    (_TEXT, "corpus", "", "that is searched: a name, a folder, or gold+NUMBER"),
+    (_TEXT, "thresholds", "printed", "of gates: printed, calibrated, or a ratio of retrieval"),
+    (_SEVERAL, "prompts", [], "NAME=FILE of a prompt set"),
+    (_TEXT, "dtype", "", "float type of language models"),
+    (_TEXT, "quantization", "", "of language models"),
+    (_COUNT, "tensor_parallel", 0, "devices of a model's layers"),
+    (_COUNT, "data_parallel", 0, "devices with a copy of a model"),
+    (_SHARE, "memory", 0.0, "share of a device that vLLM takes"),
+    (_SHARE, "index_memory", 0.0, "gigabytes of all devices for the vectors of an exact index"),
+    (_TEXT, "claims", "", "page of claims to write"),
+    (_TEXT, "pages", "", "directory of pages of the results"),
+    (_SWITCH, "list", False, "print all tables and figures"),
+    (_SWITCH, "check", False, "only print the requirements of the jobs"),
+    (_COUNT, "devices", 0, "of another machine, for --check"),
+    (_SHARE, "device_memory", 0.0, "gigabytes of each of these, for --check"),
+    (_LIST, "tokens_per_second", [], "READ,WRITTEN, or one number, for the time of --check"),
+    (_SHARE, "search_price", None, "dollars for 1,000 web searches, for --check"),
+)
+_CHOICES = (
+    ("scale", None, SCALES, "of data and models; small by default, of --check paper"),
+    ("engine", "local", ENGINES, "of the language models"),
+    ("index", "", INDEXES, "of dense vectors"),
+    ("sizes", None, SCALES, "of trainings and draws"),
+    ("fidelity", "paper", FIDELITIES, "paper or released code"),
+)
 _RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
 
 
 def _define(values: flags.FlagValues) -> None:
-    for name, about in _TEXTS.items():
-        flags.DEFINE_string(name, _DEFAULTS.get(name, ""), about, flag_values=values)
-    for name, about in _NUMBERS.items():
-        flags.DEFINE_integer(name, 0, about, 0, flag_values=values)
-    for name, about in _SHARES.items():
-        flags.DEFINE_float(name, 0.0, about, 0, flag_values=values)
-    about = "of data and models; small by default, of --check paper"
-    flags.DEFINE_enum("scale", None, SCALES, about, flag_values=values)
-    flags.DEFINE_enum("sizes", None, SCALES, "of trainings and draws", flag_values=values)
-    flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
-    flags.DEFINE_enum("index", "", INDEXES, "of dense vectors", flag_values=values)
-    flags.DEFINE_enum("fidelity", "paper", FIDELITIES, "paper or released code", flag_values=values)
-    about = "methods, series, data sets, generators and retrievers"
-    flags.DEFINE_list("only", [], about, flag_values=values)
-    flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
-    about = "SET=FOLDER, SET=NAME of another set, or a folder of folders"
-    flags.DEFINE_multi_string("data", [], about, flag_values=values)
-    flags.DEFINE_multi_string("prompts", [], "NAME=FILE of a prompt set", flag_values=values)
-    flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
-    flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
-    rate = "READ,WRITTEN, or one number for both, for the time that --check prints"
-    flags.DEFINE_list("tokens_per_second", [], rate, flag_values=values)
-    price = "dollars for 1,000 web searches, for --check"
-    flags.DEFINE_float("search_price", None, price, 0, flag_values=values)
+    for define, name, default, about in _FLAGS:
+        least = {"lower_bound": 0} if define in (_COUNT, _SHARE) else {}
+        define(name, default, about, flag_values=values, **least)
+    for name, default, allowed, about in _CHOICES:
+        flags.DEFINE_enum(name, default, allowed, about, flag_values=values)
 
 
 @one_start()

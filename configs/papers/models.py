@@ -83,28 +83,17 @@ DIMENSIONS = {
 """Lengths of the vectors of published encoders."""
 
 
-def _decoder(
-    kind: str,
-    layers: int,
-    kv_heads: int,
-    hidden: int,
-    mlp: int,
-    heads: int,
-    tokens: int,
-    **more: Any,
-) -> DecoderConfig:
-    """A decoder by the shapes of its published config."""
-    config = {
-        "model_type": kind,
-        "num_hidden_layers": layers,
-        "num_key_value_heads": kv_heads,
-        "hidden_size": hidden,
-        "intermediate_size": mlp,
-        "num_attention_heads": heads,
-        "vocab_size": tokens,
-        "max_position_embeddings": 4096,
-    }
-    return read_decoder_config({**config, **more}, source=kind)
+def _decoder(kind: str, *shape: int, **more: Any) -> DecoderConfig:
+    """A decoder by its published config.
+
+    Shape: layers, key-value heads, widths of layers and MLP, heads, tokens of the vocabulary.
+    """
+    names = (
+        "num_hidden_layers", "num_key_value_heads", "hidden_size", "intermediate_size",
+        "num_attention_heads", "vocab_size",
+    )  # fmt: skip
+    sizes = dict(zip(names, shape, strict=True), max_position_embeddings=4096)
+    return read_decoder_config({"model_type": kind, **sizes, **more}, source=kind)
 
 
 _LLAMA_2 = _decoder("llama", 32, 32, 4096, 11008, 32, 32000)

@@ -45,10 +45,6 @@ class Memory(NamedTuple):
         """All together; states of trainings and batches of encoders come on top."""
         return sum(self)
 
-    def plus(self, other: Memory) -> Memory:
-        """The memory of both."""
-        return Memory(*map(sum, zip(self, other, strict=True)))
-
 
 def devices_of(settings: Local | Vllm) -> int:
     """Number of devices that a model lies on."""
@@ -99,26 +95,17 @@ def model_memory(
         each = whole / devices_of(settings)
         row = row_bytes(config, size) / settings.tensor_parallel
         return Memory(each, max(vllm_share(settings, devices) - each, row))
-    count, each = (
-        settings.data_parallel * settings.tensor_parallel,
-        whole / settings.tensor_parallel,
-    )
+    count, each = devices_of(settings), whole / settings.tensor_parallel
     row, free = row_bytes(config, size), count * (devices.memory - taken - each)
     usual = Sizes.fixed() if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
-    rows, prompts, chunk, cache_bytes = _sizes(settings, usual)
-    cache = 2 * min(rows * row, cache_bytes) + prompts * row
+    given = (settings.prefill_rows or None, settings.rows or None, settings.chunk or None)
+    sizes = Sizes.choose(*given, int(settings.cache_gib * 2**30) or None, usual=usual)
+    rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk
+    cache = 2 * min(rows * row, sizes.cache_bytes) + prompts * row
     layer = prompts * chunk * (2 * config.hidden_size + 3 * config.intermediate_size) * size
     scores = 4 * prompts * config.num_attention_heads * chunk * TOKENS
     work = layer + scores + 8 * rows * config.vocab_size
     return Memory(each, cache / count, work / count)
-
-
-def _sizes(settings: Local, usual: Sizes) -> tuple[int, int, int, int]:
-    """Rows decoded and prompts read at once, tokens of a chunk, and bytes of the cache."""
-    cache = int(settings.cache_gib * 2**30) or None
-    given = (settings.prefill_rows or None, settings.rows or None, settings.chunk or None, cache)
-    sizes = Sizes.choose(*given, usual=usual)
-    return sizes.decode_rows, sizes.prefill_rows, sizes.chunk, sizes.cache_bytes
 
 
 def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConfig | None:
@@ -131,16 +118,6 @@ def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConf
         return published[spec]
     path = on_disk(spec)
     return None if path is None else read_decoder_config(read_config(path), source=path)
-
-
-def parameter_count(spec: str) -> int | None:
-    """Number of a decoder's parameters, by its config; None if it is not on this machine.
-
-    Raises:
-      InputError: see `decoder_of`.
-    """
-    config = decoder_of(spec, {})
-    return None if config is None else config.parameters
 
 
 def on_disk(spec: str) -> Path | None:
@@ -179,5 +156,6 @@ def run_memory(
     for settings, config in models.items():
         if config is None:
             return None
-        found = found.plus(model_memory(config, settings, devices, taken=found.peak))
+        own = model_memory(config, settings, devices, taken=found.peak)
+        found = Memory(*map(sum, zip(found, own, strict=True)))
     return found

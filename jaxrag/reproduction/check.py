@@ -499,15 +499,13 @@ def add_requirements(
     known: dict[Path, Need], work: Work, published: PublishedModels, devices: Devices
 ) -> list[Need]:
     """Adds the requirements of jobs, each after those that it needs; the new ones."""
-    new = {}
-    for path, job in work.jobs.items():
-        if path not in known:
-            sources = [(known | new)[one] for one in work.needs[path]]
-            new[path] = requirements(
-                path.name, job, published, devices, root=work.root, sources=sources
-            )
-    known |= new
-    return list(new.values())
+    new = [path for path in work.jobs if path not in known]
+    for path in new:
+        sources = [known[one] for one in work.needs[path]]
+        known[path] = requirements(
+            path.name, work.jobs[path], published, devices, root=work.root, sources=sources
+        )
+    return [known[path] for path in new]
 
 
 def refuse_problems(work: Work, published: PublishedModels, devices: Devices) -> None:

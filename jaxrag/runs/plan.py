@@ -214,18 +214,12 @@ def _model(role: str, settings: ModelSettings) -> ModelPlan:
 def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
     if any(spec.startswith("hub:") and on_disk(spec) is None for spec in index.checkpoints):
-        vectors = _sizes_of_vectors(len(passages)) if index.gives_vectors else Footprint()
-        return dataclasses.replace(known, footprint=vectors)
+        base, large = (size_text(2 * length * len(passages)) for length in (768, 1024))
+        usual = f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
+        note = Footprint(note=usual if index.gives_vectors else "")
+        return dataclasses.replace(known, footprint=note)
     status = index.status(passages, cache)
     return dataclasses.replace(known, **status._asdict(), footprint=index.footprint(passages))
-
-
-def _sizes_of_vectors(passages: int) -> Footprint:
-    """The disk that float16 vectors take with the usual numbers of components, as a note."""
-    base, large = (size_text(2 * components * passages) for components in (768, 1024))
-    return Footprint(
-        note=f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
-    )
 
 
 def plan_job(job: Job) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ class DeviceRows:
         """
         devices = mesh.devices.size
         if budget is None:
-            budget = device_budget(Devices.of(mesh.devices.flat))
+            budget = device_budget(Devices.of(list(mesh.devices.flat)))
         stored = matrix.manifest.settings["dtype"]
         everything = -(-len(matrix) // devices) * devices
         for dtype in ("float32", stored) if on_cpus(mesh) else (stored,):
