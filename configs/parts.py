@@ -28,12 +28,12 @@ from configs.data import Questions
 from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
-from jaxrag.reproduction.engines import as_vllm
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import bge, nomic
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
+from jaxrag.runs.placement import as_vllm
 from jaxrag.runs.run import Run
 from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError

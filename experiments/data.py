@@ -204,7 +204,12 @@ def _corpus_files(name: str, values: flags.FlagValues, workdir: Path) -> dict[st
 def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | None:
     if not (values.first or values.gold_of or values.others):
         return None
-    ids = frozenset(one for name in values.gold_of for one in gold_of(name, corpus, workdir))
+    gold = {name: gold_of(name, corpus, workdir) for name in values.gold_of}
+    if lacking := [name for name, ids in gold.items() if not ids]:
+        raise InputError(
+            f"{', '.join(lacking)}: built without gold passages of {corpus}; build it with --gold."
+        )
+    ids = frozenset[str]().union(*gold.values())
     return Subset(
         first=values.first,
         ids=ids,

@@ -12,47 +12,16 @@ matplotlib, the extra ``figures``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr,7B`` makes a part of the table: these data sets, methods, generators and
-retrievers, or series of a figure; ``--only=-rerank`` all but a part. Parts that earlier commands
-made with the same settings stay in the table. ``--limit=500`` answers the first 500 questions of
-each run that is shown; trainings, and the data that they learn from, have all of theirs.
-
-``--reader=CHECKPOINT`` answers in place of every generator of the paper, with the paper's settings:
-``--scale=paper --reader=hub:Qwen/Qwen2.5-3B-Instruct --limit=1000 --corpus=gold+100000``. Likewise
-``--judge``, ``--rewriter`` (both are the reader unless given), ``--encoder``, ``--reranker`` and
-``--index=exact``, ``scann`` or ``bm25``. ``--data=nq=FOLDER`` takes the questions of a folder,
-``--data=nq=squad`` those of another published set, ``--data=FOLDER`` those of the folders in it
-that have the sets' names; other sets are left out. ``--corpus=NAME`` or ``FOLDER`` is searched for
-all of them; ``gold+100000`` is a set's gold passages and 100,000 others of the paper's corpus.
-``--sizes=small`` takes the trainings' steps from that scale, and at most 300 questions to train on
-and 100 to evaluate of a random draw. A page's heading names all of these, and no printed value
-stands beside ours.
-
-``--thresholds=calibrated`` sets each gate's threshold on training questions, so that it retrieves
-for the share of them that the paper prints; ``--thresholds=0.75`` for this share.
-
-``--fidelity=released`` makes DTR's tables with what its released code does instead of the paper.
-
-``--engine=vllm`` runs the language models by vLLM, including those of trainings.
-``--engine=server`` sends requests to OpenAI-compatible servers: ``--server=http://HOST:PORT/v1``,
-or ``--server=NAME=URL`` for each of several models. A server that stops ends the command; with the
-server back, the same command goes on. ``--dtype``, ``--quantization``, ``--tensor_parallel``,
-``--data_parallel`` and ``--memory`` are settings of the engine (docs/engines.md).
-
-``--prompts=dtr=my/dtr.toml`` replaces the prompt set "dtr" by a file in every job, such as by one
-with a paper's own words (docs/prompts.md). The flag may be repeated for other sets. ``--check``
-lists the sets in use.
+``--only=hotpotqa,dtr,7B`` makes a part of the table, ``--only=-rerank`` all but a part; parts that
+earlier commands made with the same settings stay. ``--limit=500`` answers the first 500 questions
+of each run that is shown. docs/reproduce.md has the flags of other models, data and settings
+(``--reader``, ``--corpus``, ``--thresholds`` and others, which a page's heading names), and of
+engines.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
-the requirements of each: questions, expected calls of language models and tokens, their time, the
-size of the index, the models that must be downloaded, the prompt sets, and calls and dollars of
-paid services. Without ``--scale`` it checks "paper". Times are by the speed of ``--workdir``'s runs
-on the same devices, or by ``--tokens_per_second=READ,WRITTEN``; dollars by the prices of
-jaxrag/evaluation/prices.py and ``--search_price=5`` for 1,000 web searches. What is not known is
-called unknown.
-
-Everything that would stop a job (sets that are not built, missing packages, devices, keys and
-checkpoints, too little memory) is listed by ``--check``, and before the first job.
+what they require, as far as it is known: calls, tokens, time, indexes, memory of a device (of this
+machine, or of ``--devices`` with ``--device_memory``), models, prompt sets, dollars; and what would
+stop them, which is also listed before the first job. Without ``--scale`` it checks "paper".
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
@@ -69,115 +38,122 @@ input.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import difflib
-import functools
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from absl import flags
 from rich.console import Console
 
 from configs.papers import ALL
 from configs.papers.claims import CLAIMS
-from configs.papers.models import DIMENSIONS, PARAMETERS
+from configs.papers.models import PUBLISHED
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
-from jaxrag.models.checkpoint.files import short_name
+from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
     Need,
-    Rate,
-    indexes_text,
+    add_requirements,
     key_variables,
     measured_rates,
-    models_text,
     needs_grid,
-    paid_text,
-    problems,
-    requirements,
+    overview,
+    paid_lines,
+    read_rate,
+    refuse_problems,
     totals_text,
 )
+from jaxrag.reproduction.choices import (
+    add,
+    folder_of,
+    only_of,
+    other_settings,
+    prompt_sets,
+    substituted,
+    substitutes_of,
+    work_of,
+)
 from jaxrag.reproduction.claims_page import claims_page
-from jaxrag.reproduction.engines import ENGINES, Placement, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
-from jaxrag.reproduction.printed.tables import printed_tables
+from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     read_replacements,
     replacement_record,
-    sets_in_use,
-    with_prompts,
 )
 from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.run_facts import of_runs
-from jaxrag.reproduction.substitutes import INDEXES, Substitutes, read_substitutes
+from jaxrag.reproduction.substitutes import INDEXES
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
-from jaxrag.runs.job import Job
-from jaxrag.steps.gates import RATIO, read_ratio
+from jaxrag.runs.placement import ENGINES
 from jaxrag.types import InputError
 
 _WIDTH = 120
-_MODELS = {
-    "reader": "the models that answer",
-    "judge": "those that judge",
-    "rewriter": "those that rewrite",
-    "encoder": "the encoder of dense indexes",
-    "reranker": "the reranker, or query_likelihood",
-}
 FIDELITIES = ("paper", "released")
 _ELSEWHERE = ("only", "workdir", "claims", "pages", "list", "check")
 """Flags that change no result of a part."""
+_TEXT, _COUNT, _SHARE = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_float
+_SEVERAL, _LIST, _SWITCH = flags.DEFINE_multi_string, flags.DEFINE_list, flags.DEFINE_bool
+_FLAGS: Sequence[tuple[Any, str, Any, str]] = (
+    (_TEXT, "workdir", "runs/reproduce", "parent of all results"),
+    (_LIST, "only", [], "methods, series, data sets, generators and retrievers"),
+    (_COUNT, "limit", 0, "questions of a run; 0 is all"),
+    (_SEVERAL, "server", [], "URL, or NAME=URL of a model"),
+    (_TEXT, "reader", "", "checkpoint in place of the models that answer"),
+    (_TEXT, "judge", "", "checkpoint in place of those that judge"),
+    (_TEXT, "rewriter", "", "checkpoint in place of those that rewrite"),
+    (_TEXT, "encoder", "", "checkpoint in place of the encoder of dense indexes"),
+    (_TEXT, "reranker", "", "checkpoint in place of the reranker, or query_likelihood"),
+    (_SEVERAL, "data", [], "SET=FOLDER, SET=NAME of another set, or a folder of folders"),
+    (_TEXT, "corpus", "", "that is searched: a name, a folder, or gold+NUMBER"),
+    (_TEXT, "thresholds", "printed", "of gates: printed, calibrated, or a ratio of retrieval"),
+    (_SEVERAL, "prompts", [], "NAME=FILE of a prompt set"),
+    (_TEXT, "dtype", "", "float type of language models"),
+    (_TEXT, "quantization", "", "of language models"),
+    (_COUNT, "tensor_parallel", 0, "devices of a model's layers"),
+    (_COUNT, "data_parallel", 0, "devices with a copy of a model"),
+    (_SHARE, "memory", 0.0, "share of a device that vLLM takes"),
+    (_SHARE, "index_memory", 0.0, "gigabytes of all devices for the vectors of an exact index"),
+    (_TEXT, "claims", "", "page of claims to write"),
+    (_TEXT, "pages", "", "directory of pages of the results"),
+    (_SWITCH, "list", False, "print all tables and figures"),
+    (_SWITCH, "check", False, "only print the requirements of the jobs"),
+    (_COUNT, "devices", 0, "of another machine, for --check"),
+    (_SHARE, "device_memory", 0.0, "gigabytes of each of these, for --check"),
+    (_LIST, "tokens_per_second", [], "READ,WRITTEN, or one number, for the time of --check"),
+    (_SHARE, "search_price", None, "dollars for 1,000 web searches, for --check"),
+)
+_CHOICES = (
+    ("scale", None, SCALES, "of data and models; small by default, of --check paper"),
+    ("engine", "local", ENGINES, "of the language models"),
+    ("index", "", INDEXES, "of dense vectors"),
+    ("sizes", None, SCALES, "of trainings and draws"),
+    ("fidelity", "paper", FIDELITIES, "paper or released code"),
+)
 _RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("workdir", "runs/reproduce", "parent of all results", flag_values=values)
-    about = "of data and models; small by default, of --check paper"
-    flags.DEFINE_enum("scale", None, SCALES, about, flag_values=values)
-    about = "methods, series, data sets, generators and retrievers"
-    flags.DEFINE_list("only", [], about, flag_values=values)
-    flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
-    flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
-    flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
-    for name, about in _MODELS.items():
-        flags.DEFINE_string(name, "", f"checkpoint in place of {about}", flag_values=values)
-    flags.DEFINE_enum("index", "", INDEXES, "of dense vectors", flag_values=values)
-    about = "SET=FOLDER, SET=NAME of another set, or a folder of folders"
-    flags.DEFINE_multi_string("data", [], about, flag_values=values)
-    about = "that is searched: a name, a folder, or gold+NUMBER"
-    flags.DEFINE_string("corpus", "", about, flag_values=values)
-    flags.DEFINE_enum("sizes", None, SCALES, "of trainings and draws", flag_values=values)
-    about = "of gates: printed, calibrated, or a ratio of retrieval"
-    flags.DEFINE_string("thresholds", "printed", about, flag_values=values)
-    flags.DEFINE_enum("fidelity", "paper", FIDELITIES, "paper or released code", flag_values=values)
-    flags.DEFINE_string("dtype", "", "float type of language models", flag_values=values)
-    flags.DEFINE_string("quantization", "", "of language models", flag_values=values)
-    flags.DEFINE_integer("tensor_parallel", 0, "devices of a model's layers", flag_values=values)
-    flags.DEFINE_integer("data_parallel", 0, "devices with a copy of a model", flag_values=values)
-    flags.DEFINE_float("memory", 0.0, "share of a device that vLLM takes", flag_values=values)
-    flags.DEFINE_multi_string("prompts", [], "NAME=FILE of a prompt set", flag_values=values)
-    flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
-    flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
-    flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
-    rate = "READ,WRITTEN, or one number for both, for the time that --check prints"
-    flags.DEFINE_list("tokens_per_second", [], rate, flag_values=values)
-    price = "dollars for 1,000 web searches, for --check"
-    flags.DEFINE_float("search_price", None, price, 0, flag_values=values)
-    flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
+    for define, name, default, about in _FLAGS:
+        least = {"lower_bound": 0} if define in (_COUNT, _SHARE) else {}
+        define(name, default, about, flag_values=values, **least)
+    for name, default, allowed, about in _CHOICES:
+        flags.DEFINE_enum(name, default, allowed, about, flag_values=values)
 
 
 @one_start()
@@ -185,21 +161,21 @@ def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
-    checked = names or ([*ALL.tables, *ALL.figures] if values.check else [])
-    if checked and values.prompts:
-        check_replacements(read_replacements(values.prompts), _sets_in_use(checked, values))
+    if values.prompts and (checked := names or (_all(values) if values.check else [])):
+        used = prompt_sets(ALL, checked, values)
+        check_replacements(read_replacements(values.prompts), used)
     if not values.check and any(map(_is_drawn, names)):
         check_matplotlib()
     if values.list:
         directories = [Path(values.workdir), _RECORDS]
         console.print(listing(ALL, directories, missing_keys).terminal())
     if values.check:
-        check(checked, values, console)
+        check(names, values, console)
         names = []
-    work = _work(names, values)
+    work = work_of(ALL, names, values)
     for name in names:
-        add(work, name, values.scale, _only(name, values))
-    _refuse_problems(work)
+        add(ALL, work, name, values.scale, only_of(ALL, name, values))
+    refuse_problems(work, PUBLISHED, Devices.of(jax.local_devices()))
     for name in names:
         if name in ALL.tables:
             errors += _make_table(name, ALL.tables[name], values, console)
@@ -215,6 +191,12 @@ def main(argv: Sequence[str]) -> int:
     return 1 if errors else 0
 
 
+def _all(values: Any) -> list[str]:
+    """All tables and figures, of papers that have what ``--fidelity`` asks for."""
+    papers = ALL.released if values.fidelity == "released" else PAPERS
+    return [name for name in (*ALL.tables, *ALL.figures) if name.partition("/")[0] in papers]
+
+
 def _is_drawn(name: str) -> bool:
     return name in ALL.figures or ALL.tables[name].draw is not None
 
@@ -226,8 +208,10 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
       InputError: a flag or a name is unknown, or there is nothing to do.
     """
     names, values = parse_named(argv, _define)
-    substitutes = _substitutes(values)
+    substitutes = substitutes_of(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
+    if (values.devices or values.device_memory) and not values.check:
+        raise InputError("--devices and --device_memory are for --check: of another machine.")
     read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:
@@ -243,170 +227,59 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     return names, values
 
 
-def _work(names: Sequence[str], values: Any) -> Work:
-    """The directories of the jobs of tables and figures, and all that is changed in their settings.
-
-    Raises:
-      InputError: a change does not fit these tables.
-    """
-    names_of = (field.name for field in dataclasses.fields(Placement))
-    placement = Placement(**{name: getattr(values, name) for name in names_of})
-    changes: list[Callable[[Job], Job]] = [_substitutes(values).apply]
-    if values.fidelity == "released":
-        papers = {name.partition("/")[0] for name in names}
-        if unknown := papers - ALL.released.keys():
-            raise InputError(
-                f"--fidelity=released is for {', '.join(ALL.released)}; there is no released code "
-                f"that differs from the paper for {', '.join(sorted(unknown))}."
-            )
-        changes += [ALL.released[paper] for paper in papers]
-    changes.append(with_prompts(read_replacements(values.prompts)))
-    changes.append(on_engine(values.engine, read_servers(values.server), placement))
-    root = Path(values.workdir) / values.scale / "runs"
-
-    def change(job: Job) -> Job:
-        return functools.reduce(lambda changed, apply: apply(changed), changes, job)
-
-    ratio = _ratio(values.thresholds)
-    return Work(root, limit=values.limit, sizes=values.sizes, ratio=ratio, change=change)
-
-
-def _ratio(thresholds: str) -> str:
-    """`Setting.ratio` of ``--thresholds``.
-
-    Raises:
-      InputError: it is none of the words, and no ratio.
-    """
-    words = {"printed": "", "calibrated": "printed"}
-    if thresholds not in words:
-        read_ratio("--thresholds", f"{RATIO}{thresholds}")
-    return words.get(thresholds, thresholds)
-
-
-def _substitutes(values: Any) -> Substitutes:
-    given = {name: getattr(values, name) for name in (*_MODELS, "index", "corpus")}
-    return read_substitutes({**given, "sizes": values.sizes or ""}, values.data)
-
-
-def _missing(name: str, values: Any) -> list[str]:
-    """The data sets of a table or figure that ``--data`` has no folder for.
-
-    Raises:
-      InputError: it has none of all.
-    """
-    declared: Any = ALL.tables.get(name) or ALL.figures[name]
-    printed = printed_tables().get(name)
-    datasets = (printed and printed.datasets) or declared.datasets
-    missing = _substitutes(values).missing(datasets)
-    if missing and len(missing) == len(datasets):
-        raise InputError(
-            f"--data={','.join(values.data)} has none of the data sets of {name}: folders named "
-            f"{', '.join(datasets)}, with a file queries.jsonl."
-        )
-    return missing
-
-
-def _only(name: str, values: Any) -> list[str]:
-    """The parts that are made: those named, without the data sets that are not there."""
-    return [*values.only, *(f"-{dataset}" for dataset in _missing(name, values))]
-
-
-def _folder(values: Any) -> str:
-    """The directory of the results: the scale, and the reader if it is another."""
-    reader = short_name(values.reader).removesuffix(".gguf") if values.reader else ""
-    return f"{values.scale}-{reader}" if reader else values.scale
-
-
 def _file(name: str, values: Any, ending: str) -> Path:
     """File of the results of a table or figure, in a directory that is made here."""
-    file = result_file(Path(values.workdir), _folder(values), name, ending)
+    file = result_file(Path(values.workdir), folder_of(values), name, ending)
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
-
-
-def _sets_in_use(names: Sequence[str], values: Any) -> list[str]:
-    """The prompt sets of tables and figures before any is replaced."""
-    work = Work("")
-    for name in names:
-        add(work, name, values.scale, values.only)
-    return sets_in_use(work.jobs.values())
 
 
 def check(names: Sequence[str], values: Any, console: Console) -> None:
     """Prints the requirements of tables and figures; a job that several share is listed once.
 
+    Without names all that have what the flags ask for, such as ``--only=7B``.
+
     Raises:
       InputError: something stops jobs; the message has all of it.
     """
-    work = _work(names, values)
+    wanted = names or _all(values)
+    work, devices = work_of(ALL, wanted, values), _devices(values)
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
-        rates = {"": _rate(values.tokens_per_second)}
-    known: dict[Path, Need] = {}
-    for name in dict.fromkeys(names):
-        add(work, name, values.scale, _only(name, values))
-        before = len(known)
-        for path, job in work.jobs.items():
-            if path not in known:
-                sources = [known[one] for one in work.needs[path]]
-                known[path] = requirements(
-                    path.name, job, DIMENSIONS, root=work.root, sources=sources
-                )
-        found = list(known.values())[before:]
-        console.print(f"{name}: {len(found)} jobs that no table before it has")
-        if found:
-            console.print(needs_grid(found, rates).terminal())
-    needs = list(known.values())
-    console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
-    models = models_text(work.jobs.values(), PARAMETERS) or "none to download"
-    console.print(f"Models: {models}", highlight=False)
-    sets = ", ".join(sets_in_use(work.jobs.values())) or "none"
-    console.print(f"Prompts: {sets}", highlight=False)
-    if paid := paid_text(needs, prices(), values.search_price):
-        console.print(f"Paid services:\n{paid}", highlight=False)
-    console.print(totals_text(needs, rates), highlight=False)
-    _refuse_problems(work)
+        rates = {"": read_rate(values.tokens_per_second)}
+    needs: dict[Path, Need] = {}
+    for name in dict.fromkeys(wanted):
+        try:
+            add(ALL, work, name, values.scale, only_of(ALL, name, values))
+        except InputError as error:
+            if names:
+                raise
+            console.print(f"{name} is left out: {error}", highlight=False)
+            continue
+        new = add_requirements(needs, work, PUBLISHED, devices)
+        console.print(f"{name}: {len(new)} jobs that no table before it has")
+        if new:
+            console.print(needs_grid(new, rates).terminal())
+    for text in (
+        *overview(work, needs.values(), PUBLISHED, devices),
+        *paid_lines(needs.values(), prices(), values.search_price),
+        totals_text(list(needs.values()), rates),
+    ):
+        console.print(text, highlight=False)
+    refuse_problems(work, PUBLISHED, devices)
 
 
-def _rate(given: Sequence[str]) -> Rate:
-    """The rate that the flag --tokens_per_second gives: of reading and writing, or of both."""
-    try:
-        numbers = [float(text) for text in given]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2) or min(numbers) <= 0:
-        raise InputError(
-            f"--tokens_per_second is {','.join(given)}: give one number, or those of tokens read "
-            "and of tokens written, such as 20000,2000."
-        )
-    return Rate(numbers[0], numbers[-1])
-
-
-def _refuse_problems(work: Work) -> None:
-    """InputError with all that stops the jobs that are not finished, before the first begins."""
-    todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
-    found = problems(todo, work.root, PARAMETERS)
-    if found:
-        lines = (f"  {message} ({_named(jobs)})" for message, jobs in found.items())
-        raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))
-
-
-def _named(jobs: Sequence[str]) -> str:
-    return jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other jobs"
-
-
-def add(work: Work, name: str, scale: Scale, only: Sequence[str] = ()) -> None:
-    """Adds the jobs of a table, a figure, or both of a name."""
-    if name in ALL.tables:
-        add_table(work, ALL.tables[name], printed_tables()[name], scale, only)
-    if name in ALL.figures:
-        add_figure(work, name, ALL.figures[name], scale, only)
+def _devices(values: Any) -> Devices:
+    """The devices of this machine, or those that ``--check`` is told."""
+    if not values.device_memory:
+        return Devices.of(jax.local_devices())
+    return Devices(values.devices or 1, 1e9 * values.device_memory)
 
 
 def missing_keys(name: str) -> list[str]:
     """Environment variables that a table or figure needs at paper scale and that are not set."""
     work = Work("")
-    add(work, name, "paper")
+    add(ALL, work, name, "paper")
     needed = sorted({key for job in work.jobs.values() for key in key_variables(job)})
     return [key for key in needed if not os.environ.get(key)]
 
@@ -420,8 +293,8 @@ def _execute(work: Work, results: Iterable[Results]) -> int:
 def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     """Makes a table, writes and prints it; the number of questions that failed."""
     scale: Scale = values.scale
-    printed, work = printed_tables()[name], _work([name], values)
-    earlier, missing = _earlier_parts(name, values), _only(name, values)[len(values.only) :]
+    printed, work = printed_tables()[name], work_of(ALL, [name], values)
+    earlier, missing = _earlier_parts(name, values), only_of(ALL, name, values)[len(values.only) :]
 
     def add_part(only: Sequence[str]) -> dict[tuple[int, str], Results]:
         return add_table(work, table, printed, scale, [*only, *missing])
@@ -458,8 +331,8 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
 def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
-    work = _work([name], values)
-    earlier, missing = _earlier_parts(name, values), _only(name, values)[len(values.only) :]
+    work = work_of(ALL, [name], values)
+    earlier, missing = _earlier_parts(name, values), only_of(ALL, name, values)[len(values.only) :]
 
     def add_part(only: Sequence[str]) -> dict[str, Results]:
         return add_figure(work, name, figure, scale, [*only, *missing])
@@ -495,7 +368,7 @@ def _record(
     name: str, values: Any, parts: list[Part], work: Work, results: Iterable[Results]
 ) -> dict[str, Any]:
     files = read_replacements(values.prompts)
-    used = _sets_in_use([name], values) if files else []
+    used = prompt_sets(ALL, [name], values) if files else []
     return {
         "name": name,
         "command": _command(name, values),
@@ -503,13 +376,13 @@ def _record(
         "limit": values.limit,
         "only": [] if [] in parts else values.only,
         **({"parts": parts} if len(parts) > 1 else {}),
-        "substitutes": _substituted(values),
-        "settings": _other_settings(values),
+        "substitutes": substituted(values),
+        "settings": other_settings(values),
         **({"failed": list(work.failed.values())} if work.failed else {}),
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
-        **of_runs(results, work.jobs, PARAMETERS),
+        **of_runs(results, work.jobs, PUBLISHED.parameters),
     }
 
 
@@ -519,27 +392,6 @@ def _command(name: str, values: Any) -> str:
     texts = [flag.serialize() for flag in given if flag.value != flag.default]
     words = [name, *(line for text in texts for line in text.splitlines())]
     return f"python -m experiments.reproduce {shlex.join(words)}"
-
-
-def _substituted(values: Any) -> list[str]:
-    """Models, data and sizes other than the paper's, for the heading."""
-    texts = _substitutes(values).descriptions
-    if values.sizes and values.sizes != values.scale:
-        texts.append(f"trainings and draws of the scale {values.sizes}")
-    return texts
-
-
-def _other_settings(values: Any) -> list[str]:
-    """Settings other than the paper's, for the heading."""
-    texts = []
-    if values.thresholds != "printed":
-        share = "the printed share" if values.thresholds == "calibrated" else values.thresholds
-        texts.append(f"gates set on training questions to retrieve for {share}")
-    if values.fidelity == "released":
-        texts.append("settings of the released code")
-    if values.quantization:
-        texts.append(f"weights in {values.quantization}")
-    return texts
 
 
 if __name__ == "__main__":

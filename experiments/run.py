@@ -36,13 +36,12 @@ from rich.console import Console
 
 from experiments.configuration import parse, script
 from jaxrag.core.file_states import one_start
-from jaxrag.core.progress import size_text
 from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
 from jaxrag.runs.calls import RECORD_CALLS
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
-from jaxrag.runs.plan import ModelPlan, Plan, plan, plan_job
+from jaxrag.runs.plan import Plan, plan, plan_job
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
@@ -145,7 +144,7 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
         ("method", f"{found.method} ({found.settings})"),
         ("data", f"{found.dataset}: {found.questions:,} questions, {found.passages:,} passages"),
         ("run", f"{workdir or 'no --workdir'}: {found.answered:,} answered, {left:,} left"),
-        *((model.role, _model(model)) for model in found.models),
+        *((model.role, model.text) for model in found.models),
         *found.helpers,
     ]
     if found.index is not None:
@@ -158,17 +157,6 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
         text = f"about {each:.3g} a question, {round(left * each):,} in all"
         lines.append((name.replace("_", " "), text))
     return lines
-
-
-def _model(model: ModelPlan) -> str:
-    parts = [f"{model.name} ({model.engine})"]
-    if model.weights is not None:
-        parts.append(f"about {size_text(model.weights)} of weights in {model.dtype}")
-    if model.cache is not None:
-        parts.append(f"{size_text(model.cache)} of keys and values for 1,024 tokens of a row")
-    if model.peak is not None:
-        parts.append(f"peak about {size_text(model.peak)}")
-    return ", ".join([*parts, *([model.note] if model.note else [])])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import Any
 from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
+from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
+from jaxrag.reproduction.check import PublishedModels
 from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
@@ -80,20 +82,45 @@ DIMENSIONS = {
 }
 """Lengths of the vectors of published encoders."""
 
+
+def _decoder(kind: str, *shape: int, **more: Any) -> DecoderConfig:
+    """A decoder by its published config.
+
+    Shape: layers, key-value heads, widths of layers and MLP, heads, tokens of the vocabulary.
+    """
+    names = (
+        "num_hidden_layers", "num_key_value_heads", "hidden_size", "intermediate_size",
+        "num_attention_heads", "vocab_size",
+    )  # fmt: skip
+    sizes = dict(zip(names, shape, strict=True), max_position_embeddings=4096)
+    return read_decoder_config({"model_type": kind, **sizes, **more}, source=kind)
+
+
+_LLAMA_2 = _decoder("llama", 32, 32, 4096, 11008, 32, 32000)
+_LLAMA_3 = _decoder("llama", 32, 8, 4096, 14336, 32, 128256)
+
+DECODERS = {
+    "hub:Qwen/Qwen2.5-3B-Instruct": _decoder(
+        "qwen2", 36, 2, 2048, 11008, 16, 151936, tie_word_embeddings=True
+    ),
+    "hub:Qwen/Qwen2.5-7B-Instruct": _decoder("qwen2", 28, 4, 3584, 18944, 28, 152064),
+    "hub:Qwen/Qwen2.5-32B-Instruct": _decoder("qwen2", 64, 8, 5120, 27648, 40, 152064),
+    "hub:Qwen/Qwen2.5-72B-Instruct": _decoder("qwen2", 80, 8, 8192, 29568, 64, 152064),
+    "hub:meta-llama/Meta-Llama-3-8B": _LLAMA_3,
+    "hub:meta-llama/Meta-Llama-3-8B-Instruct": _LLAMA_3,
+    "hub:meta-llama/Llama-3.1-8B-Instruct": _LLAMA_3,
+    "hub:meta-llama/Llama-3.3-70B-Instruct": _decoder("llama", 80, 8, 8192, 28672, 64, 128256),
+    "hub:meta-llama/Llama-2-7b-hf": _LLAMA_2,
+    "hub:meta-llama/Llama-2-7b-chat-hf": _LLAMA_2,
+    "hub:selfrag/selfrag_llama2_7b": _LLAMA_2,  # and 16 special tokens
+    "hub:google/gemma-2-9b-it": _decoder("gemma2", 42, 8, 3584, 14336, 16, 256000),
+    "hub:mistralai/Mistral-7B-Instruct-v0.3": _decoder("mistral", 32, 8, 4096, 14336, 32, 32768),
+    "hub:microsoft/Phi-3-mini-4k-instruct": _decoder("phi3", 32, 32, 3072, 8192, 32, 32064),
+}
+"""Shapes of published decoders, for estimates of memory."""
+
 PARAMETERS = {
-    "hub:Qwen/Qwen2.5-7B-Instruct": 7.62,
-    "hub:Qwen/Qwen2.5-32B-Instruct": 32.8,
-    "hub:Qwen/Qwen2.5-72B-Instruct": 72.7,
-    "hub:meta-llama/Meta-Llama-3-8B": 8.03,
-    "hub:meta-llama/Meta-Llama-3-8B-Instruct": 8.03,
-    "hub:meta-llama/Llama-3.3-70B-Instruct": 70.6,
-    "hub:google/gemma-2-9b-it": 9.24,
-    "hub:mistralai/Mistral-7B-Instruct-v0.3": 7.25,
-    "hub:microsoft/Phi-3-mini-4k-instruct": 3.82,
-    "hub:meta-llama/Llama-3.1-8B-Instruct": 8.03,
-    "hub:meta-llama/Llama-2-7b-hf": 6.74,
-    "hub:meta-llama/Llama-2-7b-chat-hf": 6.74,
-    "hub:selfrag/selfrag_llama2_7b": 6.74,
+    **{name: config.parameters / 1e9 for name, config in DECODERS.items()},
     "hub:google-t5/t5-large": 0.738,
     "hub:google/flan-t5-large": 0.783,
     "hub:google-bert/bert-base-uncased": 0.110,
@@ -110,3 +137,5 @@ PARAMETERS = {
     "hub:BAAI/bge-reranker-base": 0.278,
 }
 """Parameters of published models, in billions."""
+
+PUBLISHED = PublishedModels(DIMENSIONS, PARAMETERS, DECODERS)

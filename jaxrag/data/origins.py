@@ -64,7 +64,8 @@ def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
     published, found = named_set(settings.name), []
     if not is_complete(set_directory(settings.name, cache)):
         sizes = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
-        command = _command(settings.name, cache)
+        marked = named_part(settings.corpus) and published.OPTIONAL  # files that mark gold passages
+        command = _command(settings.name, cache) + (" --gold" if marked else "")
         found.append(Unbuilt(f"set {settings.name}", f"questions: {sizes}", command))
     corpus = settings.corpus or published.CORPUS
     own = corpus in (OWN, published.contexts_name())  # built with the set

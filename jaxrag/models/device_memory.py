@@ -2,8 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Devices(NamedTuple):
+    """Devices of one kind.
+
+    Attributes:
+      count: of this process.
+      memory: bytes of each that are free for JAX; CPU devices share the host's evenly.
+      cpu: whether they are CPUs.
+      share: of a device's memory, that JAX may use.
+    """
+
+    count: int
+    memory: float
+    cpu: bool = False
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, devices: Sequence[Any]) -> Devices:
+        """Some devices of JAX; an accelerator that does not tell its memory counts as 8 GB."""
+        if devices[0].platform == "cpu":
+            return cls(len(devices), host_memory() / len(devices), cpu=True)
+        free = (free_bytes(device) for device in devices)
+        memory = min(8e9 if size is None else size for size in free)
+        share = os.environ.get("XLA_CLIENT_MEM_FRACTION", "0.75")  # jaxlib's, of GPUs
+        share = float(share) if devices[0].platform == "gpu" else 1.0
+        return cls(len(devices), memory, share=share)
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory, or of this process's control group if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    group = limit.read_text().strip() if limit.is_file() else "max"
+    return min(machine, int(group)) if group.isdigit() else machine
 
 
 def free_bytes(device: Any) -> int | None:

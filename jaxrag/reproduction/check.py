@@ -2,7 +2,7 @@
 
 Calls and tokens come from recorded small runs (see `jaxrag.runs.calls`), sizes of data from the
 papers' published sets and corpora, sizes of indexes from the number of passages and the dimension
-of the vectors. Hours are tokens over a measured or given rate.
+of the vectors, memory from the shapes of models. Hours are tokens over a measured or given rate.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-import jax
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import duration_text, size_text
@@ -26,13 +24,18 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.memory import Memory, decoder_of, devices_of, on_disk, run_memory, vllm_share
 from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.models.precision import compute_dtype
+from jaxrag.models.decoder.config import DecoderConfig
+from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.measures import answering_seconds
+from jaxrag.reproduction.prompt_files import sets_in_use
+from jaxrag.reproduction.work import Work
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact, exact_footprint
@@ -43,7 +46,6 @@ from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
-from jaxrag.runs.plan import BYTES, on_disk
 from jaxrag.runs.run import Repeated, Run
 from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.types import InputError
@@ -57,6 +59,20 @@ _WORDS = 100  # of a passage
 _POSTING = 8  # bytes of a word of a passage in the index of BM25
 _BERT_BASE = 768  # numbers of a vector
 _SIDR_TOKENS = 128  # of a passage, at most
+
+
+class PublishedModels(NamedTuple):
+    """Facts about published checkpoints, by their names.
+
+    Attributes:
+      dimensions: lengths of the vectors of encoders.
+      parameters: numbers of parameters, in billions.
+      decoders: shapes of language models.
+    """
+
+    dimensions: Mapping[str, int]
+    parameters: Mapping[str, float]
+    decoders: Mapping[str, DecoderConfig]
 
 
 class Rate(NamedTuple):
@@ -109,7 +125,8 @@ class Need(NamedTuple):
 def requirements(
     name: str,
     job: Job,
-    dimensions: Mapping[str, int],
+    published: PublishedModels,
+    devices: Devices,
     *,
     root: Path | None = None,
     sources: Sequence[Need] = (),
@@ -119,7 +136,8 @@ def requirements(
     Args:
       name: of its directory.
       job: its settings.
-      dimensions: lengths of the vectors of published encoders, by checkpoint.
+      published: facts about checkpoints.
+      devices: on which it is executed.
       root: the parent of the jobs' directories; checkpoints below it are yet to be trained.
       sources: requirements of the jobs whose output it reads. A training on another job's pairs
         or rewards has no data of its own; its number of questions is that of the first.
@@ -149,7 +167,7 @@ def requirements(
     return need._replace(
         passages=passages,
         corpus=corpus,
-        index=_index(first.index, passages, dimensions),
+        index=_index(first.index, passages, published, devices),
         paid_search=paid and not first.index.offline,
     )
 
@@ -175,14 +193,16 @@ def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any
     }
 
 
-def _index(index: Any, passages: int | None, dimensions: Mapping[str, int]) -> str:
+def _index(index: Any, passages: int | None, published: PublishedModels, devices: Devices) -> str:
     if passages is None:
         return f"{type(index).__name__} of a corpus whose size is not known"
-    text = _footprint(index, passages, dimensions).text
+    text = _footprint(index, passages, published, devices).text
     return f"{type(index).__name__}: {text}" if text else type(index).__name__
 
 
-def _footprint(index: Any, passages: int, dimensions: Mapping[str, int]) -> Footprint:
+def _footprint(
+    index: Any, passages: int, published: PublishedModels, devices: Devices
+) -> Footprint:
     if isinstance(index, Sidr):
         size = 2 * (1 + _SIDR_TOKENS) * passages
         return Footprint(size, size, "at most, of 128 tokens a passage")
@@ -190,16 +210,63 @@ def _footprint(index: Any, passages: int, dimensions: Mapping[str, int]) -> Foot
         size = _POSTING * _WORDS * passages
         return Footprint(size, 4 * passages, "at most, of 100 different words a passage")
     if isinstance(index, Dpr):
-        return exact_footprint(passages * _BERT_BASE, 0.0)
+        return exact_footprint(passages * _BERT_BASE, 0.0, devices)
     checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
-    dimension = dimensions.get(checkpoint)
+    dimension = published.dimensions.get(checkpoint)
     if dimension is None:
         return Footprint()
     if isinstance(index, Scann):
         return scann_footprint(passages, dimension, ScannSettings())
     if isinstance(index, Exact):
-        return exact_footprint(passages * dimension, index.memory_gb)
+        return exact_footprint(passages * dimension, index.memory_gb, devices)
     return Footprint()
+
+
+class MemoryFit(NamedTuple):
+    """Memory of a job on each device, estimated; None if not known. Whether that is there."""
+
+    memory: Memory | None
+    fits: bool
+
+
+def memory_by_models(
+    jobs: Mapping[Path, Job], published: PublishedModels, devices: Devices
+) -> dict[str, dict[str, MemoryFit]]:
+    """Memory of jobs by the names of the language models that they load, and by the jobs' names."""
+    found: dict[str, dict[str, MemoryFit]] = {}
+    for path, job in jobs.items():
+        models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
+        if _runs(job):
+            names = " and ".join(sorted({model.name for model in models})) or "servers' models"
+            fit = _fit(job, dict.fromkeys(models), published, devices)
+            found.setdefault(names, {})[path.name] = fit
+    return found
+
+
+def _fit(
+    job: Job, models: Collection[Local | Vllm], published: PublishedModels, devices: Devices
+) -> MemoryFit:
+    """The index is that of the job's first run, the encoders are the published ones."""
+    run: Any = _runs(job)[0].run
+    index, passages = 0.0, sizes(run.data)[1]
+    if run.needs.search and (devices.cpu or not isinstance(run.index, Scann | Bm25 | Web)):
+        takes = _footprint(run.index, passages, published, devices) if passages else Footprint()
+        if takes.memory is None:
+            return MemoryFit(None, True)
+        index = takes.memory / devices.count
+    names = {*checkpoints(job)} - published.decoders.keys()
+    encoders = sum(published.parameters.get(name, 0.0) for name in names)
+    try:
+        shapes = {model: decoder_of(model.checkpoint, published.decoders) for model in models}
+    except InputError:  # yet to be trained, or of no supported decoder
+        return MemoryFit(None, True)
+    memory = run_memory(shapes, devices, index, 1e9 * encoders * (4 if devices.cpu else 2))
+    if memory is None:
+        return MemoryFit(None, True)
+    shares = [vllm_share(model, devices) for model in models if isinstance(model, Vllm)]
+    small = bool(shares) and memory.weights + memory.cache > 1.001 * sum(shares)
+    limit = devices.memory / (devices.share if shares else 1)
+    return MemoryFit(memory, memory.peak <= limit and not small)
 
 
 def _runs(job: Job) -> tuple[Repeated, ...]:
@@ -268,27 +335,36 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
 
 
 def problems(
-    jobs: Mapping[Path, Job], root: Path, parameters: Mapping[str, float]
+    jobs: Mapping[Path, Job], root: Path, published: PublishedModels, devices: Devices
 ) -> dict[str, list[str]]:
     """What stops jobs, found in one pass before the first: messages, each with its jobs' names.
 
     These are settings that do not fit, sets and corpora that are not built, missing packages,
-    devices, keys and checkpoints, and models whose weights exceed the devices' memory. Servers are
-    not asked. Checkpoints below ``root`` are made by the jobs themselves.
+    devices, keys and checkpoints, and models that exceed the devices' memory. Servers are not
+    asked. Checkpoints below ``root`` are made by the jobs themselves.
 
     Args:
       jobs: by directory.
       root: parent of the directories.
-      parameters: of published models, in billions.
+      published: facts about checkpoints.
+      devices: on which the jobs are executed.
     """
     found: dict[str, list[str]] = {}
     for path, job in jobs.items():
-        for message in dict.fromkeys(_problems(job, root, parameters)):
+        for message in dict.fromkeys(_problems(job, root, devices)):
             found.setdefault(message, []).append(path.name)
+    for names, fits in memory_by_models(jobs, published, devices).items():
+        if failing := [name for name, fit in fits.items() if not fit.fits]:
+            message = (
+                f"{names}: {_largest(fits[name].memory for name in failing)} of each device, which "
+                f"has {_size(devices.memory)}: more devices (--tensor_parallel), --quantization, "
+                "--memory, --index_memory or --engine=server (docs/recipes.md)"
+            )
+            found[message] = failing
     return found
 
 
-def _problems(job: Any, root: Path, parameters: Mapping[str, float]) -> Iterator[str]:
+def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
     run = job if isinstance(job, Run) else getattr(job, "run", None)
     cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
     for repeated, _ in _runs(job):
@@ -298,8 +374,11 @@ def _problems(job: Any, root: Path, parameters: Mapping[str, float]) -> Iterator
         if not os.environ.get(name):
             yield f"${name} is not set: it holds the key of a service"
     for part in parts_in_use(job):
-        if isinstance(part, Requiring) and not isinstance(part, Scann):  # Exact would serve
+        # Exact serves instead of Scann
+        if isinstance(part, Requiring) and not isinstance(part, Scann | Local):
             yield from _refusal(part.require)
+        if isinstance(part, Local | Vllm) and (wanted := devices_of(part)) > devices.count:
+            yield f"{part.name} lies on {wanted} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
             for one in unbuilt(part, cache):
                 yield f"{one.name} is not built ({one.size}): {one.command}"
@@ -312,8 +391,6 @@ def _problems(job: Any, root: Path, parameters: Mapping[str, float]) -> Iterator
                 yield from _refusal(lambda: locate(spec))  # noqa: B023
             elif os.environ.get("HF_HUB_OFFLINE") and on_disk(spec) is None:
                 yield f"{spec} is not on this machine, and $HF_HUB_OFFLINE forbids the download"
-        if isinstance(part, Local):
-            yield from _exceeded_memory(part, parameters)
 
 
 def _refusal(check: Callable[[], object]) -> Iterator[str]:
@@ -324,22 +401,15 @@ def _refusal(check: Callable[[], object]) -> Iterator[str]:
         yield str(error)
 
 
-def _exceeded_memory(model: Local, parameters: Mapping[str, float]) -> Iterator[str]:
-    """That the weights of a published model exceed the memory of its devices, if they do."""
-    size = 1 if model.quantization else BYTES[model.dtype or compute_dtype().name]
-    weights = 1e9 * size * parameters.get(model.checkpoint, 0)
-    devices = jax.local_devices()[: model.tensor_parallel]
-    stats = [device.memory_stats() for device in devices]
-    held = sum(s["bytes_limit"] for s in stats if s) or (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
-    if weights > held:
-        yield (
-            f"{model.name} has {size_text(round(weights))} of weights in "
-            f"{model.quantization or model.dtype or compute_dtype().name}, and {len(devices)} "
-            f"{devices[0].platform} of this machine {size_text(held)} of memory: more devices "
-            "(tensor_parallel), --engine=vllm or --engine=server"
-        )
+def _size(value: float) -> str:
+    return size_text(round(value))
+
+
+def _memory_text(memory: Memory) -> str:
+    """The parts of an estimate that are not empty."""
+    names = {"cache": "keys and values", "work": "activations"}
+    parts = memory._asdict().items()
+    return ", ".join(f"{_size(size)} {names.get(name, name)}" for name, size in parts if size)
 
 
 def measured_rates(workdir: Path) -> dict[str, Rate]:
@@ -407,15 +477,93 @@ def _unknown(needs: Sequence[Need]) -> str:
     return f"; {count} of {len(needs)} jobs are unknown and not counted" if count else ""
 
 
-def indexes_text(needs: Iterable[Need]) -> str:
-    """The indexes of some jobs, a line each."""
-    lines = (
+def read_rate(given: Sequence[str]) -> Rate:
+    """The rate of one number, or of two: of tokens read and written.
+
+    Raises:
+      InputError: these are not numbers above 0.
+    """
+    try:
+        numbers = [float(text) for text in given]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2) or min(numbers) <= 0:
+        raise InputError(
+            f"--tokens_per_second is {','.join(given)}: give one number, or those of tokens read "
+            "and of tokens written, such as 20000,2000."
+        )
+    return Rate(numbers[0], numbers[-1])
+
+
+def add_requirements(
+    known: dict[Path, Need], work: Work, published: PublishedModels, devices: Devices
+) -> list[Need]:
+    """Adds the requirements of jobs, each after those that it needs; the new ones."""
+    new = [path for path in work.jobs if path not in known]
+    for path in new:
+        sources = [known[one] for one in work.needs[path]]
+        known[path] = requirements(
+            path.name, work.jobs[path], published, devices, root=work.root, sources=sources
+        )
+    return [known[path] for path in new]
+
+
+def refuse_problems(work: Work, published: PublishedModels, devices: Devices) -> None:
+    """InputError with all that stops the jobs that are not finished, before the first begins."""
+    todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
+    found = problems(todo, work.root, published, devices)
+    if found:
+        lines = (f"  {message} ({_named(jobs)})" for message, jobs in found.items())
+        raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))
+
+
+def _named(jobs: Sequence[str]) -> str:
+    return jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other jobs"
+
+
+def overview(
+    work: Work, needs: Collection[Need], published: PublishedModels, devices: Devices
+) -> list[str]:
+    """Indexes, memory, models to download, and prompt sets of some jobs."""
+    indexes = (
         f"{need.index}; over {need.corpus}"
         + (f", {need.passages:,} passages" if need.passages else "")
         for need in needs
         if need.index
     )
-    return "\n".join(dict.fromkeys(lines))
+    return [
+        "\n".join(["Indexes:", *dict.fromkeys(indexes)]),
+        memory_text(memory_by_models(work.jobs, published, devices), devices),
+        f"Models: {models_text(work.jobs.values(), published.parameters) or 'none to download'}",
+        f"Prompts: {', '.join(sets_in_use(work.jobs.values())) or 'none'}",
+    ]
+
+
+def memory_text(memories: Mapping[str, Mapping[str, MemoryFit]], devices: Devices) -> str:
+    """The largest estimated memory of a device, a line for each set of models."""
+    kind = "CPU devices that share the host" if devices.cpu else "devices"
+    lines = [
+        f"Memory of each of {devices.count} {kind} ({_size(devices.memory)}), estimated; states of "
+        "trainings and batches of encoders come on top:"
+    ]
+    for names, fits in memories.items():
+        unknown = sum(fit.memory is None for fit in fits.values())
+        rest = f", {unknown} of them unknown" if unknown else ""
+        largest = _largest(fit.memory for fit in fits.values())
+        lines.append(f"{names}: {largest}; {len(fits)} jobs{rest}")
+    return "\n".join(lines)
+
+
+def _largest(memories: Iterable[Memory | None]) -> str:
+    """The largest peak that is known, and what it consists of."""
+    known = [memory for memory in memories if memory is not None]
+    if not known:
+        return UNKNOWN
+    largest = max(known, key=lambda memory: memory.peak)
+    named = {"cache": "keys and values", "work": "activations"}
+    parts = largest._asdict().items()
+    texts = (f"{_size(size)} {named.get(name, name)}" for name, size in parts if size)
+    return f"up to {_size(largest.peak)} ({', '.join(texts)})"
 
 
 def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
@@ -435,9 +583,9 @@ def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
     return "\n".join(lines)
 
 
-def paid_text(
-    needs: Sequence[Need], prices: Mapping[str, Price], search_price: float | None
-) -> str:
+def paid_lines(
+    needs: Iterable[Need], prices: Mapping[str, Price], search_price: float | None
+) -> list[str]:
     """Calls of paid services and searches, a line each, with dollars where a price is known.
 
     Args:
@@ -445,24 +593,27 @@ def paid_text(
       prices: of language models.
       search_price: dollars for 1,000 searches; None if not known.
     """
-    lines = []
+    lines, searching = [], [need for need in needs if need.paid_search]
     for name in sorted({need.api for need in needs if need.api}):
         jobs, price = [need for need in needs if need.api == name], prices.get(name)
-        dollars = "name its price in the file of $JAXRAG_PRICES"
-        calls = _sum(jobs, "llm_calls")
-        if price is not None:
-            known = {cost: _sum(jobs, cost) or 0 for cost in _TOKENS}
-            spent = UNKNOWN if calls is None else f"{price.of_question(known):,.2f}"
-            dollars = f"dollars: {spent}, at the price of {price.date}"
-        lines.append(f"{name}: {_count(calls)} calls, {dollars}{_unknown(jobs)}")
-    if jobs := [need for need in needs if need.paid_search]:
-        searches = _sum(jobs, "searches")
-        dollars = "give --search_price, the dollars for 1,000"
-        if search_price is not None:
-            spent = UNKNOWN if searches is None else f"{searches * search_price / 1000:,.2f}"
-            dollars = f"dollars: {spent}"
-        lines.append(f"web: {_count(searches)} searches, {dollars}{_unknown(jobs)}")
-    return "\n".join(lines)
+        spent = price and price.of_question({cost: _sum(jobs, cost) or 0 for cost in _TOKENS})
+        dated = f", at the price of {price.date}" if price else ""
+        way_out = "name its price in the file of $JAXRAG_PRICES"
+        lines.append(f"{name}: {_paid(jobs, 'llm_calls', spent, way_out)}{dated}{_unknown(jobs)}")
+    if searching:
+        spent = search_price and (_sum(searching, "searches") or 0) * search_price / 1000
+        way_out = "give --search_price, the dollars for 1,000"
+        lines.append(f"web: {_paid(searching, 'searches', spent, way_out)}{_unknown(searching)}")
+    return lines
+
+
+def _paid(needs: Sequence[Need], cost: str, dollars: float | None, way_out: str) -> str:
+    """How many of a cost, and the dollars for them; None: there is no price."""
+    count = _sum(needs, cost)
+    name = cost.removeprefix("llm_")
+    if dollars is None:
+        return f"{_count(count)} {name}, {way_out}"
+    return f"{_count(count)} {name}, dollars: {UNKNOWN if count is None else f'{dollars:,.2f}'}"
 
 
 def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:

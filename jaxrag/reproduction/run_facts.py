@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrag.engines.memory import decoder_of
 from jaxrag.evaluation.summary import calibration_text, name_of
 from jaxrag.reproduction.measures import Results
 from jaxrag.runs.job import Job
-from jaxrag.runs.plan import parameter_count
 from jaxrag.types import InputError
 
 
@@ -51,14 +51,14 @@ def _reader(job: Any) -> Any:
 def _billions(model: Any, published: Mapping[str, float]) -> float | None:
     """Parameters of a model; None if not known.
 
-    They are those of a published checkpoint, also behind a server that takes its tokens, or are
-    counted in the files of a local one.
+    They are those of a published checkpoint, also behind a server that takes its tokens, or follow
+    from the shapes of a local one.
     """
     spec = getattr(model, "checkpoint", "") or getattr(model, "tokenizer", "")
     if spec in published:
         return published[spec]
     try:
-        count = parameter_count(spec) if spec and getattr(model, "checkpoint", "") else None
-    except InputError:
+        config = decoder_of(spec, {}) if spec and getattr(model, "checkpoint", "") else None
+    except InputError:  # of another kind, such as T5
         return None
-    return None if count is None else round(count / 1e9, 3)
+    return None if config is None else round(config.parameters / 1e9, 3)

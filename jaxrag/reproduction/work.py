@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.vllm import Vllm
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release, release_programs
 from jaxrag.runs.run import Run
+from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
@@ -111,7 +114,7 @@ class Work:
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
         """The directories and those that they need, in an order of execution.
 
-        Jobs of one language model follow each other as far as their needs allow it.
+        Next is the job that loads the fewest language models, and then drops the fewest.
         """
         needed: set[Path] = set()
         left = list(wanted)
@@ -120,14 +123,14 @@ class Work:
             if path not in needed:
                 needed.add(path)
                 left += self.needs[path]
-        order: list[Path] = []
-        rest = [path for path in self.jobs if path in needed]
+        order, loaded = list[Path](), set[Any]()
+        rest = {path: _models(job) for path, job in self.jobs.items() if path in needed}
         while rest:
-            ready = [path for path in rest if set(self.needs[path]) <= set(order)]
-            model = _model(self.jobs[order[-1]]) if order else None
-            path = next((job for job in ready if _model(self.jobs[job]) == model), ready[0])
+            ready = [path for path in rest if set(self.needs[path]) <= {*order}]
+            changes = ((len(rest[path] - loaded), len(loaded - rest[path])) for path in ready)
+            _, path = min(zip(changes, ready, strict=True), key=lambda pair: pair[0])
             order.append(path)
-            rest.remove(path)
+            loaded = rest.pop(path)
         return order
 
     def finished(self, path: Path) -> bool:
@@ -151,11 +154,10 @@ class Work:
         todo = [path for path in order if not self.finished(path)]
         if len(todo) < len(order):
             tell(f"{len(order) - len(todo)} of {len(order)} jobs are finished already")
-        errors, model = 0, None
+        errors, models = 0, set[Any]()
         for number, path in enumerate(todo, 1):
-            if number > 1 and _model(self.jobs[path]) != model:
-                release()  # two models may not fit beside each other
-            model = _model(self.jobs[path])
+            if models - (models := _models(self.jobs[path])):
+                release(keep=models)  # others may not fit beside them
             tell(f"job {number} of {len(todo)}: {path.name}")
             try:
                 for needed in self.needs[path]:
@@ -177,9 +179,9 @@ class Work:
         return errors
 
 
-def _model(job: Any) -> Any:
-    """The language model of a job, or of its run; a job without one is on its own."""
-    return getattr(getattr(job, "run", job), "model", type(job))
+def _models(job: Job) -> set[Any]:
+    """Settings of the language models of a job that are loaded in this process."""
+    return {part for part in parts_in_use(job) if isinstance(part, Local | Vllm)}
 
 
 def _name(job: Any) -> str:

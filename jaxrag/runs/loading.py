@@ -13,7 +13,7 @@ import fcntl
 import functools
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -134,9 +134,9 @@ class Kept(Generic[Given, Result]):
             self._kept[settings] = state, self._function(settings, *given, **named)
         return self._kept[settings][1]
 
-    def cache_clear(self) -> None:
-        """Releases the kept results."""
-        self._kept.clear()
+    def cache_clear(self, keep: Collection[Any] = ()) -> None:
+        """Releases the kept results but those of the settings ``keep``."""
+        self._kept = {name: kept for name, kept in self._kept.items() if name in keep}
 
 
 def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
@@ -164,12 +164,12 @@ def check_model(settings: ModelSettings, cache: Path) -> None:
         locate(checkpoint, weights=False)
 
 
-def release() -> None:
+def release(keep: Collection[Any] = ()) -> None:
     """Lets go of the models and indexes that are kept for later runs, and of compiled programs.
 
-    Memory is free again once nothing else holds them.
+    Models of the settings ``keep`` stay. Memory is free again once nothing else holds the others.
     """
-    load_model.cache_clear()
+    load_model.cache_clear(keep)
     open_index_over.cache_clear()
     release_programs()
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import jax
 
-from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
 from jaxrag.core.progress import size_text
 from jaxrag.core.store import Store, store_path
@@ -24,13 +22,12 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
-from jaxrag.engines.local.prefill import Sizes
+from jaxrag.engines.memory import Memory, model_memory, number_bytes, on_disk, row_bytes
+from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import check_config, read_run
-from jaxrag.models.checkpoint.files import locate, read_config, read_json
-from jaxrag.models.checkpoint.gguf import open_gguf
-from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
-from jaxrag.models.device_memory import free_memory
-from jaxrag.models.precision import compute_dtype
+from jaxrag.models.checkpoint.files import read_config
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import expected_costs
@@ -44,34 +41,35 @@ from jaxrag.steps.kinds import task_of
 from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 
-BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
-"""Of a number, by its type."""
 
-_TOKENS = 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelPlan:
+class ModelPlan(NamedTuple):
     """A language model: its size, as far as it is known on this machine.
 
     Attributes:
       role: "model", or the field of the method that holds its settings, as "gate.judge".
-      name, engine: for tables; the settings' type.
-      dtype: of the weights in memory, or "int8"; "" if not known.
-      weights: their bytes in memory; None if not known.
-      cache: bytes of keys and values for 1,024 tokens of one row; None if not known.
-      peak: `peak_bytes` of our decoder with rows of 1,024 tokens; None for other engines.
+      settings: of the model.
+      memory: of each of its devices, see `model_memory`; None if not known.
+      row: bytes of keys and values for 1,024 tokens of one row.
       note: why something is not known, or "".
     """
 
     role: str
-    name: str
-    engine: str
-    dtype: str = ""
-    weights: int | None = None
-    cache: int | None = None
-    peak: int | None = None
+    settings: ModelSettings
+    memory: Memory | None = None
+    row: int = 0
     note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The plan in a line."""
+        name = f"{self.settings.name} ({type(self.settings).__name__})"
+        if self.memory is None:
+            return ", ".join(filter(None, (name, self.note)))
+        return (
+            f"{name}, on each device about {size_text(round(self.memory.weights))} of weights, "
+            f"peak about {size_text(round(self.memory.peak))}; {size_text(self.row)} of keys and "
+            "values for 1,024 tokens of a row"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +129,6 @@ class Plan:
     costs: Mapping[str, float] | None
     store: Path | None
     entries: int | None
-
-
-class _Header(NamedTuple):
-    """A tensor of a checkpoint: its elements, and its bytes there."""
-
-    elements: int
-    bytes: int
 
 
 def plan(run: Run, workdir: str | Path | None = None) -> Plan:
@@ -205,147 +196,30 @@ def _entries(store: Path) -> int:
 
 
 def _model(role: str, settings: ModelSettings) -> ModelPlan:
-    known = ModelPlan(role, settings.name, type(settings).__name__)
-    spec, dtype = settings.checkpoint, settings.dtype or compute_dtype().name
-    if not spec:
-        return dataclasses.replace(known, note="not on this machine")
-    path = on_disk(spec)
-    if path is None:
-        return dataclasses.replace(
-            known, note=f"{spec} is not downloaded yet; the run downloads it"
-        )
-    headers, size = list(_headers(path)), BYTES.get(dtype, 4)
-    weights = sum(header.elements for header in headers) * size
-    if dtype == "auto" and path.is_dir():  # quantised weights stay as small as they are
-        weights = min(weights, sum(header.bytes for header in headers))
-    held = dtype
-    if isinstance(settings, Local) and settings.quantization:  # a byte for each
-        held, weights = settings.quantization, weights // size
-    known = dataclasses.replace(known, dtype=held, weights=weights)
+    if not isinstance(settings, Local | Vllm) or not settings.checkpoint:
+        return ModelPlan(role, settings, note="not on this machine")
+    spec = settings.checkpoint
+    if (path := on_disk(spec)) is None:
+        note = f"{spec} is not downloaded yet; the run downloads it"
+        return ModelPlan(role, settings, note=note)
     try:
         config = read_decoder_config(read_config(path), source=path)
     except InputError as error:
-        return dataclasses.replace(known, note=str(error))
-    known = dataclasses.replace(known, cache=_TOKENS * _slot_bytes(config, size))
-    if not isinstance(settings, Local):
-        return known
-    return dataclasses.replace(known, peak=peak_bytes(config, settings, weights=weights, size=size))
-
-
-def _slot_bytes(config: DecoderConfig, size: int) -> int:
-    """Bytes of a token's keys and values."""
-    return 2 * math.prod(config.cache_shape) * size
-
-
-def peak_bytes(config: DecoderConfig, settings: Local, *, weights: int, size: int) -> int:
-    """Peak memory of our decoder, on all devices together, estimated with rows of 1,024 tokens.
-
-    weights + (2 R + P) S s + P C (2 H + 3 I) b + 4 P A C S + 8 R V, with R rows decoded and P
-    prompts read at once, in chunks of C tokens; S = 1,024 slots of s bytes, the keys and values of
-    a token (those of R twice, since a call that decodes holds a copy in another layout); H and I
-    the widths of layers and MLP, A heads of attention, V tokens of the vocabulary, b bytes a
-    number. Scores and logits are float32. Not measured on a GPU; of Qwen2.5-7B, Llama-3-8B and
-    Gemma-2-9B it is within 7 % of the TPU compiler's analysis (docs/tpu.md).
-
-    Args:
-      config: the decoder's shapes.
-      settings: of the engine; what is 0 there is chosen as the engine does for these devices.
-      weights: bytes of the weights.
-      size: b.
-    """
-    slot = _slot_bytes(config, size)
-    devices = jax.local_devices()[: settings.data_parallel * settings.tensor_parallel]
-    free = free_memory(devices)
-    usual = Sizes.fixed() if free is None else Sizes.fitting(max(sum(free) - weights, 1), slot)
-    sizes = Sizes.choose(
-        settings.prefill_rows or None,
-        settings.rows or None,
-        settings.chunk or None,
-        int(settings.cache_gib * 2**30) or None,
-        usual=usual,
-    )
-    rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk
-    row = _TOKENS * slot
-    cache = 2 * min(rows * row, sizes.cache_bytes) + prompts * row
-    layer = prompts * chunk * (2 * config.hidden_size + 3 * config.intermediate_size) * size
-    scores = 4 * prompts * config.num_attention_heads * chunk * _TOKENS
-    return weights + cache + layer + scores + 8 * rows * config.vocab_size
-
-
-def on_disk(spec: str) -> Path | None:
-    """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
-
-    Raises:
-      InputError: there is none, and it would not be downloaded.
-    """
-    if not spec.startswith("hub:"):
-        return locate(spec)
-    from huggingface_hub import snapshot_download
-
-    repository, _, revision = spec.removeprefix("hub:").partition("@")
-    try:
-        path = Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
-    except (OSError, ValueError):
-        return None
-    return path if any(path.glob("*.safetensors")) else None
-
-
-def parameter_count(spec: str) -> int | None:
-    """Number of a checkpoint's parameters, from the beginnings of its files.
-
-    None for one of the hub that was not downloaded yet.
-
-    Raises:
-      InputError: there is none, or a file is damaged.
-    """
-    path = on_disk(spec)
-    return None if path is None else sum(header.elements for header in _headers(path))
-
-
-def _headers(path: Path) -> Iterator[_Header]:
-    """The tensors of a checkpoint, from the beginnings of its files."""
-    if path.is_file():
-        for tensor in open_gguf(path).tensors:
-            yield _Header(int(tensor.n_elements), int(tensor.n_bytes))
-        return
-    index = path / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
-    for name in names:
-        yield from _safetensors(path / name)
-
-
-def _safetensors(file: Path) -> Iterator[_Header]:
-    try:
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            header = parse_json(stream.read(min(length, file.stat().st_size)))
-        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        for tensor in tensors:
-            first, last = tensor["data_offsets"]
-            yield _Header(math.prod(tensor["shape"]), last - first)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file} is missing, cut short or not safetensors ({error}); get it again."
-        ) from error
+        return ModelPlan(role, settings, note=str(error))
+    devices = Devices.of(jax.local_devices())
+    memory = model_memory(config, settings, devices)
+    return ModelPlan(role, settings, memory, row_bytes(config, number_bytes(settings, devices)))
 
 
 def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
     if any(spec.startswith("hub:") and on_disk(spec) is None for spec in index.checkpoints):
-        vectors = _sizes_of_vectors(len(passages)) if index.gives_vectors else Footprint()
-        return dataclasses.replace(known, footprint=vectors)
+        base, large = (size_text(2 * length * len(passages)) for length in (768, 1024))
+        usual = f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
+        note = Footprint(note=usual if index.gives_vectors else "")
+        return dataclasses.replace(known, footprint=note)
     status = index.status(passages, cache)
     return dataclasses.replace(known, **status._asdict(), footprint=index.footprint(passages))
-
-
-def _sizes_of_vectors(passages: int) -> Footprint:
-    """The disk that float16 vectors take with the usual numbers of components, as a note."""
-    base, large = (size_text(2 * components * passages) for components in (768, 1024))
-    return Footprint(
-        note=f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
-    )
 
 
 def plan_job(job: Job) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from jaxrag.core.checks import check_choices
 from jaxrag.data.dataset import DataSettings
@@ -66,7 +67,7 @@ class RunSettings:
         """The label, or the method's name."""
         return self.label or self.method.name
 
-    @property
+    @functools.cached_property
     def needs(self) -> Needs:
         """What the method needs of the run."""
         return needs_of(self.method)

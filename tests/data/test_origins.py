@@ -32,6 +32,14 @@ def test_sets_and_corpora_with_their_commands(tmp_path: Path) -> None:
     assert [one.name for one in unbuilt(Benchmark("nq"), tmp_path)] == ["corpus psgs_w100"]
 
 
+def test_gold_passages_are_marked_before_a_part_of_a_corpus_is_built(tmp_path: Path) -> None:
+    nq, part = unbuilt(Benchmark("nq", corpus="psgs_w100-nq+1000"), tmp_path)
+    assert nq.command.endswith(f"nq --workdir={tmp_path} --gold")
+    assert "psgs_w100 --gold_of=nq --others=1000" in part.command
+    hotpotqa, _ = unbuilt(Benchmark("hotpotqa", corpus="hotpotqa_abstracts-hotpotqa+9"), tmp_path)
+    assert "--gold" not in hotpotqa.command  # whose own files mark them
+
+
 def test_contexts_are_built_with_their_set(tmp_path: Path) -> None:
     draw = Draw(Benchmark("hotpotqa", "train", "contexts"), Benchmark("hotpotqa", "", "contexts"))
     assert [one.name for one in unbuilt(draw, tmp_path)] == ["set hotpotqa"]

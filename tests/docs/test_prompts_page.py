@@ -8,6 +8,7 @@ import pytest
 
 from configs.papers import ALL
 from experiments import reproduce
+from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import check_replacements, sets_in_use
 from jaxrag.reproduction.work import Work
 from jaxrag.steps import prompts
@@ -43,7 +44,7 @@ def test_the_sets_of_a_papers_tables_are_those_that_its_jobs_use(cells: list[str
     work, paper = Work(""), PAPERS[cells[0].removeprefix("| ")]
     for name in dict.fromkeys([*ALL.tables, *ALL.figures]):
         if name.startswith(f"{paper}/"):
-            reproduce.add(work, name, "paper")
+            add(reproduce.ALL, work, name, "paper")
     assert sorted(set(re.findall(r"`(\w+)`", cells[1]))) == sets_in_use(work.jobs.values())
 
 

@@ -98,6 +98,10 @@ def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
     assert len(part) == 4 and {"7", "9"} <= {passage.id for passage in part}
     found = Benchmark("nq", split="train", corpus="psgs_w100-nq+2").load(tmp_path / "cache")
     assert found.gold == {"train_0": ("9",), "train_1": ("7",)}
+    write(CASES["boolq"], tmp_path / "source")
+    run("boolq", "--source=source", "--any_size")
+    with pytest.raises(InputError, match="boolq: built without gold passages of psgs_w100"):
+        run("psgs_w100", "--source=source", "--gold_of=nq,boolq", "--others=2", "--any_size")
 
 
 def test_downloads_what_a_set_needs(run, tmp_path, monkeypatch):

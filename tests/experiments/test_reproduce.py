@@ -129,6 +129,27 @@ def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize(
+    ("flag", "some", "left_out"),
+    [
+        ("--reader=hub:Qwen/Qwen2.5-3B-Instruct", "ars/figure8: ", ""),
+        ("--corpus=gold+100000", "ars/figure8: ", ""),
+        ("--fidelity=released", "dtr/figure18: ", ""),
+        ("--only=7B", "dtr/table2: ", "r3/table8 is left out: r3/table8 has no '7B'"),
+    ],
+)
+def test_dry_runs_of_all_tables(
+    flag: str, some: str, left_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        InputError, match=r"these jobs cannot be done here yet(.|\n)*nq is not built"
+    ):
+        main("--check", "--scale=paper", flag)
+    told = capsys.readouterr().out
+    assert some in told and left_out in told and "Memory of each of" in told
+    assert ("left out" in told) == bool(left_out)
+
+
 def test_tables_that_need_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "k")

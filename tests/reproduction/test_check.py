@@ -10,14 +10,14 @@ import pytest
 
 from configs import ars, dtr, errr, r3
 from configs.papers import ALL
-from configs.papers.models import DIMENSIONS, PARAMETERS
-from experiments import reproduce
+from configs.papers.models import PARAMETERS, PUBLISHED
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
+from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.check import (
     Need,
     Rate,
@@ -26,12 +26,13 @@ from jaxrag.reproduction.check import (
     measured_rates,
     models_text,
     needs_grid,
-    paid_text,
+    paid_lines,
     problems,
     requirements,
     sizes,
     totals_text,
 )
+from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.work import Work
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
@@ -43,6 +44,8 @@ from jaxrag.runs.calls import CostRow
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
+H200, HERE = Devices(1, 141e9), Devices(1, 16e9, cpu=True)
+HUGE = "hub:Qwen/Qwen2.5-72B-Instruct"
 TABLE = {
     (method, "dtr", "open"): CostRow(method, "dtr", "open", 20, costs)
     for method, costs in {
@@ -61,7 +64,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, CostRow]:
 
 
 def need_of(name: str, job: Any, sources: Sequence[Need] = (), root: Path | None = None) -> Need:
-    return requirements(name, job, DIMENSIONS, root=root, sources=sources)
+    return requirements(name, job, PUBLISHED, H200, root=root, sources=sources)
 
 
 def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
@@ -194,7 +197,7 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
     """Each job's settings fit; sizes of indexes and of models are known."""
     work = Work(tmp_path)
     for name in (*ALL.tables, *ALL.figures):
-        reproduce.add(work, name, "paper")
+        add(ALL, work, name, "paper")
     known: dict[Path, Need] = {}
     for path, job in work.jobs.items():
         sources = [known[one] for one in work.needs[path]]
@@ -220,26 +223,26 @@ def test_paid_calls_and_searches(table: dict[Any, CostRow]) -> None:
     need = need_of("rag-1", dataclasses.replace(run, index=Web(), limit=500))
     price = Price(0.5, 1.5, "2024-02-16")
     # 500 x (500 x 0.5 + 100 x 1.5) / 1e6 dollars
-    assert paid_text([need], {"gpt-3.5-turbo": price}, 5.0) == (
-        "gpt-3.5-turbo: 500 calls, dollars: 0.20, at the price of 2024-02-16\n"
-        "web: 500 searches, dollars: 2.50"
-    )
-    told = paid_text([need], {}, None)
+    assert paid_lines([need], {"gpt-3.5-turbo": price}, 5.0) == [
+        "gpt-3.5-turbo: 500 calls, dollars: 0.20, at the price of 2024-02-16",
+        "web: 500 searches, dollars: 2.50",
+    ]
+    told = "\n".join(paid_lines([need], {}, None))
     assert "500 calls, name its price in the file of $JAXRAG_PRICES" in told
     assert "500 searches, give --search_price" in told
     table.clear()
     unknown = need_of("rag-1", dataclasses.replace(run, limit=500))
-    assert "unknown calls, dollars: unknown, at" in (
-        told := paid_text([unknown], {"gpt-3.5-turbo": price}, None)
-    )
+    (told,) = paid_lines([unknown], {"gpt-3.5-turbo": price}, None)
+    assert "unknown calls, dollars: unknown, at" in told
     assert "; 1 of 1 jobs are unknown and not counted" in told
-    assert not paid_text([need_of("x-1", dtr.get_config("dtr@paper-nq"))], {}, None)
+    assert not paid_lines([need_of("x-1", dtr.get_config("dtr@paper-nq"))], {}, None)
 
 
 def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     run: Any = dtr.get_config("dtr@paper-nq")
     web: Any = errr.get_config("rag@paper-popqa")
+    alone: Any = dtr.get_config("no_retrieval@paper-nq")
     method = dataclasses.replace(run.method, gate=JudgeGate(Local(str(tmp_path / "no_judge"))))
     jobs = {
         tmp_path / "a": dataclasses.replace(run, cache=str(tmp_path), method=method),
@@ -248,11 +251,9 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         tmp_path / "d": dataclasses.replace(
             run, data=Folder(str(tmp_path)), model=Local(tensor_parallel=512)
         ),
-        tmp_path / "e": dataclasses.replace(
-            run, data=Folder(str(tmp_path)), model=Local("hub:huge")
-        ),
+        tmp_path / "e": dataclasses.replace(alone, data=Folder(str(tmp_path)), model=Local(HUGE)),
     }
-    found = problems(jobs, tmp_path / "runs", {"hub:huge": 1e6})
+    found = problems(jobs, tmp_path / "runs", PUBLISHED, HERE)
     for part, names in {
         "set nq is not built": ["a", "b"],
         "corpus psgs_w100 is not built": ["a", "b"],
@@ -261,13 +262,13 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         "no questions at nowhere": ["c"],
         "$OPENAI_API_KEY is not set": ["c"],
         "512": ["d"],
-        "huge has 4e+03 TB of weights in float32": ["e"],
+        "72B-Instruct: up to 299 GB": ["e"],
     }.items():
         assert [jobs for message, jobs in found.items() if part in message] == [names], part
     # what the jobs will have made themselves is not missing
     made = dataclasses.replace(jobs[tmp_path / "a"], data=Folder(str(tmp_path)))
-    assert not problems({tmp_path / "a": made}, tmp_path, {})
-    assert not problems({tmp_path / "x": dtr.get_config("dtr@tiny")}, tmp_path, {})
+    assert not problems({tmp_path / "a": made}, tmp_path, PUBLISHED, H200)
+    assert not problems({tmp_path / "x": dtr.get_config("dtr@tiny")}, tmp_path, PUBLISHED, HERE)
 
 
 def test_rates_are_measured_by_runs_without_stored_results(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from configs.papers import ALL
 from experiments import reproduce
 from jaxrag.core.hashing import canonical
 from jaxrag.reproduction import page
+from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     read_replacements,
@@ -38,7 +39,7 @@ def write(path: Path, text: str, extends: str = "dtr") -> str:
 
 def work_of(name: str, files: dict[str, str], scale: Any = "paper") -> Work:
     work = Work("runs", change=with_prompts(files))
-    reproduce.add(work, name, scale)
+    add(reproduce.ALL, work, name, scale)
     return work
 
 

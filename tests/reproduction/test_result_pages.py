@@ -20,7 +20,6 @@ from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.result_pages import command, write_pages
 from jaxrag.reproduction.run_facts import of_runs
 from jaxrag.reproduction.work import chosen
-from jaxrag.runs.plan import parameter_count
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write
 
@@ -140,8 +139,6 @@ def test_records_have_the_parameters_of_readers(tmp_path: Path) -> None:
     results = {name: write(tmp_path / name, [1, 0], name) for name in models}
     jobs: Any = {tmp_path / name: Asking(model) for name, model in models.items()}
     found = of_runs(results.values(), jobs, published)["parameters"]
-    count = parameter_count(Local().checkpoint)
-    assert count is not None and 1.34e8 < count < 1.36e8  # SmolLM2-135M
     assert {name: found[name] for name in models} == {
         "big": 7.6, "served": 7.6, "chat": None, "here": 0.135, "gone": None
     }  # fmt: skip

@@ -12,6 +12,7 @@ from experiments import reproduce
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
+from jaxrag.reproduction import choices
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
@@ -28,8 +29,8 @@ READER = "hub:Qwen/Qwen2.5-3B-Instruct"
 
 def jobs_of(name: str, *flags: str) -> list[Any]:
     _, values = reproduce.read_command(["reproduce", name, *flags])
-    work = reproduce._work([name], values)
-    reproduce.add(work, name, values.scale, reproduce._only(name, values))
+    work = choices.work_of(ALL, [name], values)
+    choices.add(ALL, work, name, values.scale, choices.only_of(ALL, name, values))
     return list(work.jobs.values())
 
 
@@ -121,8 +122,8 @@ def test_the_released_code_in_a_table() -> None:
 def test_the_released_code_with_the_papers_models_is_no_substitute() -> None:
     """Its values are compared with the printed ones; the heading has its settings."""
     _, values = reproduce.read_command(["", "dtr/table2", "--fidelity=released", "--scale=paper"])
-    assert reproduce._substituted(values) == []
-    assert reproduce._other_settings(values) == ["settings of the released code"]
+    assert choices.substituted(values) == []
+    assert choices.other_settings(values) == ["settings of the released code"]
 
 
 def test_thresholds_are_the_printed_ratios() -> None:

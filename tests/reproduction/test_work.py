@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from configs.papers import ALL
+from jaxrag.engines.local.engine import Local
 from jaxrag.reproduction import work as module
 from jaxrag.reproduction.printed.tables import printed_tables
-from jaxrag.reproduction.work import Work, add_figure, chosen
+from jaxrag.reproduction.work import Work, add_figure, add_table, chosen
 from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome
+from jaxrag.runs.run import Run
+from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.types import InputError
 
 EXECUTED: list[str] = []
@@ -25,7 +28,8 @@ class Count:
     name: str
     source: str = ""
     errors: int = 0
-    model: str = "a"
+    model: Local = Local("a")
+    judge: Local | None = None
 
     def execute(self, workdir: str | Path) -> Outcome:
         EXECUTED.append(self.name)
@@ -144,15 +148,47 @@ def test_series_name_jobs_of_their_figure(name: str) -> None:
     assert used == (set(figure.jobs) if figure.series else set())
 
 
+A, B = Local("a"), Local("b")
+
+
 def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that also needs b comes between those of a and those of b; a stays for it."""
+
+    def release(keep: set[Any]) -> None:
+        EXECUTED.append(f"kept {sorted(model.name for model in keep)}")
+
     EXECUTED.clear()
-    monkeypatch.setattr(module, "release", lambda: EXECUTED.append("released"))
+    monkeypatch.setattr(module, "release", release)
     work = Work(tmp_path)
-    made = [work.add(lambda made, i=i: Count(f"run{i}", model="ab"[i % 2])) for i in range(4)]
-    needs = Count("needs a", source="later", model="b")
-    last = work.add(lambda made: Count("last", str(made(needs)), model="a"))
-    work.execute([*made, last])
-    assert EXECUTED == ["run0", "run2", "released", "run1", "run3", "needs a", "released", "last"]
+    made = [work.add(lambda made, i=i: Count(f"run{i}", model=(A, B)[i % 2])) for i in range(4)]
+    judged = work.add(lambda made: Count("judged", model=A, judge=B))
+    needs = Count("needs a", source="later", model=B)
+    last = work.add(lambda made: Count("last", str(made(needs)), model=A))
+    work.execute([*made, judged, last])
+    assert EXECUTED == [
+        "run0", "run2", "judged", "kept ['b']", "run1", "run3", "needs a", "kept ['a']", "last",
+    ]  # fmt: skip
+
+
+def test_each_model_of_a_table_is_loaded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DTR's Table 2 has generators of 7B and 72B, and each judges for the other."""
+    loaded, loads = set[Any](), list[str]()
+
+    def execute(run: Run, workdir: Path) -> Outcome:
+        new = {part for part in parts_in_use(run) if isinstance(part, Local)} - loaded
+        loads.extend(model.name for model in new)
+        loaded.update(new)
+        workdir.mkdir(parents=True)
+        return Outcome((), workdir)
+
+    monkeypatch.setattr(module, "release", lambda keep: loaded.intersection_update(keep))
+    monkeypatch.setattr(Run, "execute", execute)
+    work = Work(tmp_path)
+    add_table(work, ALL.tables["dtr/table2"], printed_tables()["dtr/table2"], "paper")
+    assert work.execute(list(work.jobs)) == 0 and len(work.jobs) == 100
+    assert sorted(loads) == ["Qwen2.5-72B-Instruct", "Qwen2.5-7B-Instruct"]
 
 
 def test_programs_of_trainings_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +209,11 @@ def test_what_a_job_asks_for_comes_in_order_too(
 ) -> None:
     """The training needs the start, though both are asked for by the run alone."""
     EXECUTED.clear()
-    monkeypatch.setattr(module, "release", lambda: None)
+    monkeypatch.setattr(module, "release", lambda keep: None)
     work = Work(tmp_path)
 
     def run(made: Callable[[Job], Path]) -> Count:
-        start = made(Count("start", model="b"))
+        start = made(Count("start", model=B))
         return Count("run", source=str(made(Count("training", source=f"{start}/retriever"))))
 
     work.execute([work.add(lambda made: Count("other")), work.add(run)])

@@ -64,6 +64,17 @@ class DecoderConfig:
         """Layers, key-value heads and features of a head, for `jaxrag.models.cache.empty_cache`."""
         return self.num_hidden_layers, self.num_key_value_heads, self.head_dim
 
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        h, m, d = self.hidden_size, self.intermediate_size, self.head_dim
+        inputs = d * (self.num_attention_heads + 2 * self.num_key_value_heads)
+        layer = h * (inputs + d * self.num_attention_heads + 3 * m)
+        layer += h * (4 if self.post_norms else 2) + 2 * d * self.qk_norm
+        layer += inputs * self.qkv_bias + h * self.o_bias + (2 * m + h) * self.mlp_bias
+        tables = 1 if self.tied else 2
+        return tables * self.vocab_size * h + self.num_hidden_layers * layer + h
+
     def is_long(self, length: int) -> bool:
         """Whether a text of ``length`` tokens is rotated by ``long_rope``, from its first token."""
         return self.long_rope is not None and length > self.short_length

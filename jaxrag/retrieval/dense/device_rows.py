@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,14 +23,13 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
 from jaxrag.functional import topk
-from jaxrag.models.device_memory import free_bytes
+from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.dense.matrix import Matrix
 
 AXIS = "rows"
 _LARGEST_SLAB = 1 << 30
 _SLABS = 3  # in memory at once: searched, ready, and its copy on the host
 _PIECE = 1 << 16  # rows read at a time
-_GB = 10**9
 _SHARE = 0.5
 
 
@@ -83,7 +81,8 @@ class DeviceRows:
         ``budget`` None: see `device_budget`.
         """
         devices = mesh.devices.size
-        budget = device_budget(mesh) if budget is None else budget
+        if budget is None:
+            budget = device_budget(Devices.of(list(mesh.devices.flat)))
         stored = matrix.manifest.settings["dtype"]
         everything = -(-len(matrix) // devices) * devices
         for dtype in ("float32", stored) if on_cpus(mesh) else (stored,):
@@ -152,25 +151,18 @@ def _aligned(shape: tuple[int, int], dtype: str) -> np.ndarray:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def device_budget(mesh: Mesh) -> int:
-    """Bytes that vectors may take on the devices of a mesh, all together, by default.
+def device_budget(devices: Devices) -> int:
+    """Bytes that vectors may take on some devices, all together, by default.
 
-    Half of the machine's memory on CPU, whose devices share it; otherwise half of what is free on
-    each device, so that a language model has a place beside them.
+    Half of what is free: of the machine's memory on CPUs, which share it, and of each
+    accelerator's, so that a language model has a place beside them.
     """
-    if on_cpus(mesh):
-        return int(_SHARE * host_memory())
-    free = [free_bytes(device) for device in mesh.devices.flat]
-    free = [8 * _GB if size is None else size for size in free]
-    return int(_SHARE * min(free) * len(free))
+    return int(_SHARE * devices.memory * devices.count)
 
 
-def host_memory() -> int:
-    """Bytes of this machine's memory, or of this process's control group if that is less."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    group = limit.read_text().strip() if limit.is_file() else "max"
-    return min(machine, int(group)) if group.isdigit() else machine
+def slab_bytes(devices: int) -> int:
+    """Most bytes of slabs in memory at once, on all devices."""
+    return _SLABS * _LARGEST_SLAB * devices
 
 
 def on_cpus(mesh: Mesh) -> bool:

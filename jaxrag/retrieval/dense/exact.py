@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import topk
 from jaxrag.models.checkpoint.files import short_name
+from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
@@ -27,6 +28,7 @@ from jaxrag.retrieval.dense.device_rows import (
     device_budget,
     fast_type,
     on_cpus,
+    slab_bytes,
 )
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.matrix import (
@@ -310,14 +312,23 @@ def memory_of(gigabytes: float) -> int | None:
     return int(gigabytes * 1e9) or None
 
 
-def exact_footprint(cells: int, memory_gb: float) -> Footprint:
-    """Bytes of an exact index of ``cells`` stored numbers, in float16 on disk."""
-    mesh = Mesh(np.asarray(jax.local_devices()), (AXIS,))
-    budget = memory_of(memory_gb) or device_budget(mesh)
-    sizes = [size * cells for size in ((4, 2) if on_cpus(mesh) else (2,))]
+def exact_footprint(cells: int, memory_gb: float, devices: Devices | None = None) -> Footprint:
+    """Bytes of an exact index of ``cells`` stored numbers, in float16 on disk.
+
+    Vectors that exceed the budget take the memory of the slabs in which they are read.
+
+    Args:
+      cells: rows times dimension.
+      memory_gb: see `Exact`.
+      devices: by default those of this process.
+    """
+    devices = devices or Devices.of(jax.local_devices())
+    budget = memory_of(memory_gb) or device_budget(devices)
+    sizes = [size * cells for size in ((4, 2) if devices.cpu else (2,))]
     held = next((size for size in sizes if size <= budget), None)
     note = "" if held else "the vectors exceed the memory for them: each search reads them all"
-    return Footprint(disk=2 * cells, memory=held or budget, note=note)
+    slabs = min(budget, slab_bytes(devices.count))
+    return Footprint(disk=2 * cells, memory=held or slabs, note=note)
 
 
 def encode_corpus(

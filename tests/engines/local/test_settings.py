@@ -12,7 +12,7 @@ from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.local.prefill import Sizes
 from jaxrag.models.device_memory import free_memory
-from jaxrag.reproduction.engines import as_vllm
+from jaxrag.runs.placement import as_vllm
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 

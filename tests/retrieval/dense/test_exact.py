@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.dense.device_rows import device_budget, fast_type, host_memory
+from jaxrag.models.device_memory import Devices, host_memory
+from jaxrag.retrieval.dense.device_rows import device_budget, fast_type
 from jaxrag.retrieval.dense.exact import ExactIndex, exact_footprint, memory_of
 from jaxrag.retrieval.dense.matrix import Matrix
 from jaxrag.retrieval.settings import Footprint
@@ -163,10 +164,10 @@ def test_a_failing_read_of_a_slab_is_raised(tmp_path, monkeypatch) -> None:
 def test_default_memory() -> None:
     """Half of this machine's memory, or of every device's free memory: (100 - 20) / 2 = 40."""
     assert 0 < host_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert device_budget(mesh_of(*ONE)) == host_memory() // 2
+    assert device_budget(Devices.of(ONE)) == host_memory() // 2
     fakes = [FakeDevice("gpu", {"bytes_limit": 100, "bytes_in_use": 20}), FakeDevice("gpu", None)]
-    assert device_budget(mesh_of(fakes[0])) == 40
-    assert device_budget(mesh_of(*fakes)) == 80
+    assert device_budget(Devices.of(fakes[:1])) == 40
+    assert device_budget(Devices.of(fakes)) == 80
     for few in (True, False):
         assert fast_type(mesh_of(fakes[0]), few=few) == jnp.bfloat16
     assert fast_type(mesh_of(*ONE), few=True) == jnp.float32
@@ -199,6 +200,11 @@ def test_footprint() -> None:
     assert exact_footprint(1000, 3e-6)[:2] == (2000, 2000)
     small = exact_footprint(1000, 1e-6)
     assert small[:2] == (2000, 1000) and "each search reads them all" in small.note
+    # 21,015,324 x 1,024 numbers on devices of 80 GB: half of one holds slabs of 1 GiB, three at
+    # once; of two, all
+    cells = 21_015_324 * 1024
+    assert exact_footprint(cells, 0.0, Devices(1, 80e9)).memory == 3 * 2**30
+    assert exact_footprint(cells, 0.0, Devices(2, 80e9)).memory == 2 * cells
 
 
 def test_ties_come_in_the_order_of_rows(tmp_path) -> None:

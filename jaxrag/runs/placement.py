@@ -1,4 +1,4 @@
-"""The engine of language models in jobs, and how they lie on the devices."""
+"""The engine of language models in jobs, and how they and vectors lie on the devices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.runs.settings_tree import replaced
@@ -20,12 +21,13 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """How language models lie on the devices; 0 and "" leave the engine's defaults.
+    """How models and vectors lie on the devices; 0 and "" leave the defaults.
 
     Attributes:
       dtype, quantization, tensor_parallel: as in `Local` and in `Vllm`.
       data_parallel: as in `Local`.
       memory: as in `Vllm`.
+      index_memory: ``memory_gb`` of `Exact`.
     """
 
     dtype: str = ""
@@ -33,14 +35,18 @@ class Placement:
     tensor_parallel: int = 0
     data_parallel: int = 0
     memory: float = 0.0
+    index_memory: float = 0.0
 
     def apply(self, settings: Any) -> Any:
-        """Sets this placement in the settings of an engine.
+        """Sets this placement in the settings of an engine, or of an exact index.
 
         Raises:
           InputError: the engine has no such setting.
         """
         given = {name: value for name, value in dataclasses.asdict(self).items() if value}
+        gigabytes = given.pop("index_memory", 0.0)
+        if isinstance(settings, Exact):
+            return dataclasses.replace(settings, memory_gb=gigabytes) if gigabytes else settings
         fields = {field.name for field in dataclasses.fields(settings)}
         if unknown := given.keys() - fields:
             way_out = {
@@ -72,6 +78,8 @@ def on_engine(
     """
 
     def moved(settings: Any) -> Any:
+        if isinstance(settings, Exact):
+            return placement.apply(settings)
         if not isinstance(settings, Local) or not settings.checkpoint:  # "": yet to be trained
             return settings
         if engine == "local":

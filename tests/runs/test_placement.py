@@ -9,7 +9,7 @@ from configs import baselines, dtr
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.reproduction.engines import on_engine, read_servers
+from jaxrag.runs.placement import on_engine, read_servers
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 

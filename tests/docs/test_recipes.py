@@ -1,0 +1,60 @@
+"""The recipes' commands fit the memory that they state; tests/docs/test_commands.py parses them."""
+
+import shlex
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from configs.papers import ALL
+from configs.papers.models import PUBLISHED
+from experiments import reproduce
+from jaxrag.data.origins import unbuilt
+from jaxrag.models.device_memory import Devices
+from jaxrag.reproduction.check import memory_by_models
+from jaxrag.reproduction.choices import add, only_of, work_of
+from jaxrag.runs.run import Run
+from tests.docs.test_commands import ROOT, commands
+
+TEXT = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+COMMANDS = [text for text in commands(TEXT) if "experiments.reproduce" in text]
+CHECKED = [text for text in COMMANDS if "--device_memory" in text]
+
+
+def without(text: str, *flags: str) -> list[str]:
+    return [word for word in text.split() if word.partition("=")[0] not in flags]
+
+
+def failing(text: str, devices: Devices) -> set[str]:
+    """The models of a command that exceed the memory of some devices."""
+    names, values = reproduce.read_command(shlex.split(text)[2:])
+    work = work_of(ALL, names, values)
+    for name in names:
+        add(ALL, work, name, values.scale, only_of(ALL, name, values))
+    memories = memory_by_models(work.jobs, PUBLISHED, devices)
+    assert memories and all(fit.memory for fits in memories.values() for fit in fits.values())
+    return {name for name, fits in memories.items() if not all(f.fits for f in fits.values())}
+
+
+@pytest.mark.parametrize("text", CHECKED)
+def test_a_recipe_fits_its_devices_and_not_much_smaller_ones(text: str) -> None:
+    _, values = reproduce.read_command(shlex.split(text)[2:])
+    devices: Any = reproduce._devices(values)
+    assert failing(text, devices) == set()
+    assert failing(text, devices._replace(memory=devices.memory / 8))
+
+
+def test_each_recipe_is_checked_and_then_made() -> None:
+    checks = {tuple(without(text, "--check", "--devices", "--device_memory")) for text in CHECKED}
+    made = {tuple(text.split()) for text in COMMANDS if "--check" not in text}
+    assert checks == made and len(made) == 8
+
+
+def test_the_data_of_the_table_are_built_first() -> None:
+    names, values = reproduce.read_command(shlex.split(CHECKED[0])[2:])
+    work = work_of(ALL, names, values)
+    add(ALL, work, names[0], values.scale, only_of(ALL, names[0], values))
+    missing = {m for job in work.jobs.values() for m in unbuilt(cast(Run, job).data, Path("no"))}
+    built = [text for text in commands(TEXT) if "experiments.data" in text]
+    wanted = {one.name.split()[1] for one in missing}
+    assert wanted <= {word for text in built for word in text.split()} and len(wanted) == 7
