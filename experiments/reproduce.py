@@ -28,6 +28,9 @@ all of them; ``gold+100000`` is a set's gold passages and 100,000 others of the 
 and 100 to evaluate of a random draw. A page's heading names all of these, and no printed value
 stands beside ours.
 
+``--seeds=3`` repeats every training with three seeds, and what needs it: a value is then the mean
+over seeds and questions, with an interval over both. Three at scale paper, else one unless given.
+
 ``--thresholds=calibrated`` sets each gate's threshold on training questions, so that it retrieves
 for the share of them that the paper prints; ``--thresholds=0.75`` for this share.
 
@@ -158,6 +161,8 @@ def _define(values: flags.FlagValues) -> None:
     about = "that is searched: a name, a folder, or gold+NUMBER"
     flags.DEFINE_string("corpus", "", about, flag_values=values)
     flags.DEFINE_enum("sizes", None, SCALES, "of trainings and draws", flag_values=values)
+    about = "of trainings; 3 at scale paper, else 1"
+    flags.DEFINE_integer("seeds", None, about, 1, flag_values=values)
     about = "of gates: printed, calibrated, or a ratio of retrieval"
     flags.DEFINE_string("thresholds", "printed", about, flag_values=values)
     flags.DEFINE_enum("fidelity", "paper", FIDELITIES, "paper or released code", flag_values=values)
@@ -227,6 +232,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     names, values = parse_named(argv, _define)
     substitutes = _substitutes(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
+    values.seeds = values.seeds or (3 if values.scale == "paper" else 1)
     read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:
@@ -267,7 +273,14 @@ def _work(names: Sequence[str], values: Any) -> Work:
         return functools.reduce(lambda changed, apply: apply(changed), changes, job)
 
     ratio = _ratio(values.thresholds)
-    return Work(root, limit=values.limit, sizes=values.sizes, ratio=ratio, change=change)
+    return Work(
+        root,
+        limit=values.limit,
+        sizes=values.sizes,
+        ratio=ratio,
+        seeds=values.seeds,
+        change=change,
+    )
 
 
 def _ratio(thresholds: str) -> str:
@@ -412,7 +425,7 @@ def missing_keys(name: str) -> list[str]:
 
 def _execute(work: Work, results: Iterable[Results]) -> int:
     """Executes the jobs of some results; number of questions, and of jobs, that failed."""
-    errors = work.execute([path for one in results for path in one.directories.values()])
+    errors = work.execute([path for one in results for path in one.paths])
     return errors + len(work.failed)
 
 

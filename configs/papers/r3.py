@@ -463,7 +463,7 @@ _SEARCHES: Mapping[str, Callable[[Setting], TrainR3]] = {
 def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
     draw = functools.partial(accuracy_curves, name, title, [*jobs])
     series = {label: (label,) for label in jobs}
-    return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series)
+    return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series, seeds=True)
 
 
 def _both_searches(setting: Setting) -> RetrieverComparison:
@@ -491,6 +491,7 @@ FIGURES = {
             "answer@1",
             "answer@1, %",
         ),
+        seeds=True,
     ),
     "r3/figure4": _progress("r3/figure4", "Offline and online learning", _PHASES),
     "r3/figure5": _progress("r3/figure5", "Retrieval during the training", _SEARCHES),

@@ -44,9 +44,9 @@ def table_cells(
             return None
         measures = {**table.measures, **table.lines[row.method].measures}
         if metric in measures:
-            return measures[metric](outputs)
+            return outputs.measure(measures[metric])
         ours = printed.metric_of(metric, column.datasets[0] if column.same else "")
-        return None if ours is None else outputs.scored().measure(ours)
+        return None if ours is None else outputs.measure(lambda one: one.scored().measure(ours))
 
     columns = table.columns(printed, scale)
     paper = scale == "paper" and not substituted
@@ -95,15 +95,14 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
 
     Returns:
       "cells", each with "values" where its value is a mean over questions: those of "ids" of the
-      cell's "data", in their order, null where there is none.
+      cell's "data", in their order, null where there is none. A mean over seeds of trainings has
+      "seeds", the value of each with its own interval and values, and "sd", in the table's unit:
+      the sample standard deviation between the seeds' means and between the questions' means.
     """
     ids = questions_of(cells)
     lines = []
     for cell in cells:
-        row, interval = printed.rows[cell.row], cell.interval
-        values = {} if cell.ours is None else cell.ours.values
-        own = [values.get(name) for name in ids.get(cell.column.data, ())]
-        each = [None if value is None else round(value, 6) for value in own]
+        row, names = printed.rows[cell.row], ids.get(cell.column.data, ())
         lines.append(
             {
                 "row": cell.row,
@@ -119,13 +118,31 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "model": cell.model,
                 "retriever": cell.retriever,
                 **({"setting": cell.setting} if cell.setting else {}),
-                "ours": None if interval is None else interval._asdict(),
+                "ours": None if cell.interval is None else cell.interval._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
-                **({"values": each} if values else {}),
+                **_values_of(cell.ours, names),
+                **_seeds_of(cell, names),
             }
         )
     return {"ids": ids, "cells": lines}
+
+
+def _values_of(ours: Measured | None, ids: Sequence[str]) -> dict[str, Any]:
+    """Values in the order of ``ids``; empty for what is no mean over questions."""
+    if ours is None or not ours.values:
+        return {}
+    own = (ours.values.get(name) for name in ids)
+    return {"values": [None if value is None else round(value, 6) for value in own]}
+
+
+def _seeds_of(cell: Cell, ids: Sequence[str]) -> dict[str, Any]:
+    if cell.ours is None or not cell.ours.seeds:
+        return {}
+    seeds = [
+        {**cell.scaled(one.interval)._asdict(), **_values_of(one, ids)} for one in cell.ours.seeds
+    ]
+    return {"seeds": seeds, "sd": cell.deviations}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
@@ -159,16 +176,25 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
         ) from error
 
 
-def _read_cell(line: Mapping[str, Any], ids: Mapping[str, Sequence[str]]) -> Cell:
-    ours, unit = line["ours"], str(line["unit"])
+def _read_measured(
+    interval: Mapping[str, Any], line: Mapping[str, Any], ids: Sequence[str], unit: str
+) -> Measured:
+    """A value of an interval in the table's unit, and of the values of a line."""
     values = {}
     if "values" in line:
-        pairs = zip(ids[line["data"]], line["values"], strict=True)
+        pairs = zip(ids, line["values"], strict=True)
         values = {str(name): float(value) for name, value in pairs if value is not None}
     factor = 100 if unit in PERCENT else 1
+    mean, low, high = (float(interval[name]) / factor for name in ("mean", "low", "high"))
+    return Measured(Interval(mean, low, high, int(interval["n"])), values)
+
+
+def _read_cell(line: Mapping[str, Any], ids: Mapping[str, Sequence[str]]) -> Cell:
+    ours, unit = line["ours"], str(line["unit"])
+    names = ids.get(line["data"], ())
     if ours is not None:
-        mean, low, high = (float(ours[name]) / factor for name in ("mean", "low", "high"))
-        ours = Measured(Interval(mean, low, high, int(ours["n"])), values)
+        seeds = tuple(_read_measured(seed, seed, names, unit) for seed in line.get("seeds", ()))
+        ours = _read_measured(ours, line, names, unit)._replace(seeds=seeds)
     return Cell(
         row=int(line["row"]),
         column=Column(str(line["data"]), tuple(map(str, line["datasets"]))),
