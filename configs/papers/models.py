@@ -11,7 +11,7 @@ from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
 from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.reproduction.printed.tables import PrintedRow
-from jaxrag.reproduction.tables import Scale, Setting
+from jaxrag.reproduction.tables import Line, Scale, Setting
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr, e5
 from jaxrag.runs.run import Run
@@ -57,6 +57,16 @@ def reading(run: Run, k: int) -> Run:
     if isinstance(method.select, Top) and isinstance(method.candidates, OnePath):
         changes["candidates"] = dataclasses.replace(method.candidates, n=k)
     return with_method(run, **changes)
+
+
+def three(line: Line) -> Line:
+    """The line with three passages at every scale: for recall@3, and beside mixes of three."""
+
+    def make(row: PrintedRow, setting: Setting) -> Run:
+        run: Any = line.job(row, setting)
+        return reading(run, 3)
+
+    return Line(make)
 
 
 def questions(scale: Scale, dataset: str) -> str:
