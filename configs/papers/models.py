@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from configs.baselines import E5_TUNED
 from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
@@ -81,6 +82,7 @@ def questions(scale: Scale, dataset: str) -> str:
 DIMENSIONS = {
     BGE.checkpoint: 1024,
     e5().checkpoint: 768,
+    E5_TUNED: 768,
     "hub:intfloat/e5-base-unsupervised": 768,
     "hub:BAAI/bge-base-en-v1.5": 768,
     "hub:nomic-ai/nomic-embed-text-v1.5": 768,
@@ -113,6 +115,7 @@ PARAMETERS = {
     "hub:facebook/dpr-question_encoder-single-nq-base": 0.109,
     "hub:facebook/dpr-ctx_encoder-single-nq-base": 0.109,
     "hub:intfloat/e5-base-v2": 0.109,
+    E5_TUNED: 0.109,
     "hub:intfloat/e5-base-unsupervised": 0.109,
     "hub:BAAI/bge-base-en-v1.5": 0.109,
     "hub:nomic-ai/nomic-embed-text-v1.5": 0.137,

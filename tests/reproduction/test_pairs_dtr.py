@@ -33,6 +33,7 @@ def test_baselines_have_the_prompts_of_their_paper(method: str) -> None:
     for config, prompts in ((pairs, "pairs"), (dtr, "dtr")):
         job: Any = config.get_config(f"{method}@paper-hotpotqa")
         assert job.method.reader.prompts == prompts
+        assert job.method.reader.passage_tokens == 1024  # or a rationale loses its answer
 
 
 def test_rows_read_as_many_passages_as_printed() -> None:

@@ -85,7 +85,7 @@ def llama(retriever: str) -> dict[str, Any]:
         ("rag_sidr_ms", "triviaqa", "retriever, SiDR late", "standard_rag_sidr"),
         ("rag_sidr_nq", "nq", "retriever, SiDR late", "standard_rag_sidr"),
         ("rag_contriever_ms", "nq", "contriever-msmarco, exact", "standard_rag_contriever_ms"),
-        ("e5", "nq", "e5-base-v2, exact", "standard_rag_e5"),
+        ("e5", "nq", "e5-base, exact", "standard_rag_e5"),
         ("r3", "nq", "retriever, SiDR late", "r3"),
     ],
 )
