@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from configs import data, errr
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.sets import SETS
 from jaxrag.engines.local.engine import Local

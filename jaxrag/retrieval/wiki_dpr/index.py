@@ -103,7 +103,7 @@ class ImportedVectors:
                 f"{directory} holds no complete import ({state}). Give the published files, "
                 "--config.index.source=PATH, or import them before: python -m experiments.index "
                 "--config configs/errr.py:rag@paper-popqa --config.index=WikiDpr "
-                "--config.index.source=PATH."
+                "--config.index.exact=True --config.index.source=PATH."
             )
         return state == "built"
 
