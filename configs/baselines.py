@@ -69,6 +69,7 @@ from configs.parts import (
     BGE,
     CLOSED,
     PAIRS,
+    PASSAGE_TOKENS,
     QWEN_7B,
     SMALL,
     Entry,
@@ -118,11 +119,12 @@ def entries(baselines: Mapping[str, Baseline], setup: Setup) -> dict[str, Entry]
 
 
 def prompted(baselines: Mapping[str, Baseline], prompts: str) -> dict[str, Baseline]:
-    """Baselines whose paper's settings have another set of prompts."""
+    """Baselines whose paper's settings have another set of prompts, and `PASSAGE_TOKENS`."""
+    changes: dict[str, Any] = {"prompts": prompts, "passage_tokens": PASSAGE_TOKENS}
     return {
         name: one._replace(
             paper=dataclasses.replace(
-                one.paper, reader=dataclasses.replace(one.paper.reader, prompts=prompts)
+                one.paper, reader=dataclasses.replace(one.paper.reader, **changes)
             )
         )
         for name, one in baselines.items()
@@ -164,6 +166,9 @@ SINGLE_SEARCH = {
 }
 """Of PAIRS' and DTR's tables."""
 
+E5_TUNED = "hub:intfloat/e5-base"
+"""R3's E5: of the series of "e5-base-unsupervised", tuned on NLI, NQ and MS MARCO."""
+
 RETRIEVERS = {
     name: SINGLE_SEARCH["standard_rag"]._replace(
         small_run={"index": index}, paper_run={"index": index}
@@ -172,7 +177,7 @@ RETRIEVERS = {
         "bm25": Bm25(),
         "contriever": Exact(contriever("hub:facebook/contriever")),
         "contriever_ms": Exact(contriever()),
-        "e5": Exact(e5()),
+        "e5": Exact(e5(E5_TUNED)),
         "dpr": Exact(dpr()),
     }.items()
 }
@@ -289,7 +294,7 @@ ARS_BASELINES = {
     "few_shot": Baseline(few_shot.Config(_SHORT), few_shot.Config(), _NO_INDEX, _NO_INDEX),
     "chain_of_thought": Baseline(
         chain_of_thought.Config(_WRITTEN, reasoning_tokens=64),
-        chain_of_thought.Config(),
+        chain_of_thought.Config(reasoning_tokens=PASSAGE_TOKENS),
         _NO_INDEX,
         _NO_INDEX,
     ),

@@ -29,6 +29,7 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
+from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
 
 ROOT = os.environ.get("JAXRAG_DATA", "../shared/data")
@@ -244,8 +245,9 @@ def _ars_questions() -> dict[str, Questions]:
 def _ars_paper(name: str, split: str) -> Questions:
     """Questions at random, which are searched in the set's own contexts."""
     train, test = ARS_PAPER
-    evaluated = Benchmark(name, corpus="contexts")
-    source = Benchmark(name, split, corpus="contexts") if split else evaluated
+    corpus = OTHERS if SETS[name].CORPUS == OTHERS else OWN
+    evaluated = Benchmark(name, corpus=corpus)
+    source = Benchmark(name, split, corpus=corpus) if split else evaluated
     other = evaluated if split else None
     drawn = Draw(source, other, part="test", train=train, test=test, leakage="drop")
     return Questions(drawn)

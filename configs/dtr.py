@@ -33,7 +33,7 @@ from typing import Any
 
 from configs import pairs
 from configs.baselines import SINGLE_SEARCH, entries, prompted
-from configs.parts import BGE, PAIRS, SMALL, K, job_of
+from configs.parts import BGE, PAIRS, PASSAGE_TOKENS, SMALL, K, job_of
 from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr
@@ -48,6 +48,7 @@ from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.gates import Always
 from jaxrag.steps.passage_selectors import AIS, Top
+from jaxrag.steps.reader import Reader
 
 THRESHOLD = 0.4
 """For SmolLM2: accepts the surest eighth of the questions of quickstart_train without retrieval."""
@@ -97,9 +98,9 @@ def _bare(encoder: BiEncoder) -> BiEncoder:
     return dataclasses.replace(encoder, embed_title=False, query_prefix="", passage_prefix="")
 
 
-_PAPER = _methods(dtr.Config())
-_LONG = {"answer_tokens": 1024, "passage_tokens": 1024}
-_RELEASED = released(RUN.method), released(dtr.Config(), **_LONG)
+_FULL = dtr.Config(reader=Reader(prompts="dtr", passage_tokens=PASSAGE_TOKENS))
+_PAPER = _methods(_FULL)
+_RELEASED = released(RUN.method), released(_FULL, answer_tokens=1024)
 _BGE_BASE = bge("hub:BAAI/bge-base-en-v1.5")
 _SMALL_INDEX = {"index": Scann(_bare(BiEncoder()))}
 METHODS = {
@@ -119,7 +120,7 @@ def as_released(job: Any) -> Any:
     if index is not None:
         encoder = _BGE_BASE if index.encoder == BGE else index.encoder
         index = dataclasses.replace(index, encoder=_bare(encoder))
-    return dataclasses.replace(job, method=released(job.method, **_LONG), index=index)
+    return dataclasses.replace(job, method=released(job.method, answer_tokens=1024), index=index)
 
 
 def get_config(variant: str = "dtr@factbook") -> Job:

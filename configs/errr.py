@@ -68,7 +68,8 @@ from typing import Any
 
 from configs import data
 from configs.baselines import ITERATIVE, SELF_RAG, TURNS, entries
-from configs.parts import SIZES, Entry, K, Setup, Variant, job_of
+from configs.parts import PASSAGE_TOKENS, SIZES, Entry, K, Setup, Variant, job_of
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
@@ -132,7 +133,7 @@ def _reader(variant: Variant) -> Reader:
     """Prompts and decoding; the demonstrations are of the variant's data set."""
     shown = "factbook" if variant.data in ("tiny", "factbook_known") else variant.data
     if variant.paper:
-        return Reader(prompts=f"errr_{shown}")
+        return Reader(prompts=f"errr_{shown}", passage_tokens=PASSAGE_TOKENS)
     return Reader(prompts=f"errr_small_{shown}", answer_tokens=16, passage_tokens=48)
 
 
@@ -277,7 +278,7 @@ PPO = PPOTraining(
 DECODER_PPO = dataclasses.replace(PPO, learning_rate=2e-5)
 PAPER_PPO = PPOTraining(batch=8, learning_rate=2e-5, evaluate_every=10)
 PAPER_PPO_QUESTIONS = 1000
-"""Questions to train on, or as many as the paper's draw has."""
+"""Questions to train on: the first of a training split, or of what is drawn where there is none."""
 
 
 def _train_rrr(variant: Variant) -> TrainRrr:
@@ -285,15 +286,17 @@ def _train_rrr(variant: Variant) -> TrainRrr:
     decoder = _DECODER if variant.method.endswith(_DECODER) else ""
     evaluated = _answering(Variant(f"trainable_rrr{decoder}", variant.name))
     train: Any = SETUP.data(variant, part="train")
+    limit = 0
     lengths: dict[str, Any]
     if variant.paper:
-        train = dataclasses.replace(train, train=min(train.train, PAPER_PPO_QUESTIONS))
-        training, lengths = PAPER_PPO, {"max_source": 512}
+        own = isinstance(train.source, Benchmark) and train.source.split
+        train, limit = train.source if own else train, PAPER_PPO_QUESTIONS
+        training, lengths = PAPER_PPO, {"max_source": 512, "leakage": "drop"}
     else:
         training, lengths = DECODER_PPO if decoder else PPO, {"max_target": 24}
     if variant.name == "tiny":
         training = dataclasses.replace(training, steps=2, rollouts=4, batch=2, evaluate_every=1)
-    run = dataclasses.replace(evaluated, data=train, label="")
+    run = dataclasses.replace(evaluated, data=train, limit=limit, label="")
     worth = REWARDS[reward]
     if variant.paper:  # no gold passages of these sets are known in psgs_w100
         worth = dataclasses.replace(worth, gold=False)

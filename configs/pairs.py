@@ -32,7 +32,7 @@ from typing import Any
 
 from configs.baselines import SINGLE_SEARCH, entries, prompted
 from configs.data import SOURCES, training_of
-from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
+from configs.parts import PAIRS, PASSAGE_TOKENS, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook
@@ -47,6 +47,7 @@ from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.reader import Reader
 
 RUN = Run(
     method=pairs.Config(
@@ -92,13 +93,15 @@ def _methods(full: Any) -> dict[str, Any]:
     }
 
 
+_READER = Reader(prompts="pairs", passage_tokens=PASSAGE_TOKENS)
+
 ALPHA_QUESTIONS = 5000
 """Training questions of the fit of alpha, at random (PAIRS eq 8)."""
 
 
 def _geometry(variant: Variant) -> GoldGeometry:
     """Where gold passages lie, for the questions that are evaluated."""
-    reader = gold_geometry.Config().reader if variant.paper else SMALL
+    reader = _READER if variant.paper else SMALL
     return GoldGeometry(PAIRS.run(gold_geometry.Config(reader), variant, label=""))
 
 
@@ -122,7 +125,7 @@ _TRAINABLE = [
     if (source := SOURCES[name.removeprefix("paper-")]).train is not None
     or (name.startswith("paper-") and source.paper is not None and source.paper.train)
 ]
-_PAPER = _methods(pairs.Config())
+_PAPER = _methods(pairs.Config(reader=_READER))
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(RUN.method).items()},
     **entries(prompted(SINGLE_SEARCH, "pairs"), PAIRS),

@@ -44,6 +44,10 @@ SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
 K = 1
 """Passages that a small model reads."""
 
+PASSAGE_TOKENS = 1024
+"""Most new tokens of a pseudo-context or rationale of the paper's models, as in DTR's released
+code: the papers give no limit, and a rationale states its answer last."""
+
 CLOSED = dataclasses.replace(SMALL, closed_tokens=4, by="calibrated")
 """Likewise, for methods of closed questions; when a small model writes its answer, nearly all are
 "no"."""

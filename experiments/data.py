@@ -38,10 +38,11 @@ from experiments.configuration import parse_named, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import gold_of, set_directory
-from jaxrag.data.builder import OWN, BenchmarkBuilder
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.building import BuiltSet, build_set, has_files, published_files
 from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_directory, open_corpus
 from jaxrag.data.downloads import Downloads
+from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
@@ -315,7 +316,7 @@ def _list_corpora(workdir: Path) -> Table:
             "",
         )
         for name, one in SETS.items()
-        if one.CORPUS in (OWN, one.contexts_name())
+        if one.CORPUS in (OWN, OTHERS, one.contexts_name())
     }
     built = {path.name for path in (workdir / "corpora").glob("*") if is_complete(path)}
     rows |= dict.fromkeys(built - rows.keys(), ("contexts or a part", "", ""))

@@ -113,6 +113,7 @@ _FLAGS: Sequence[tuple[Any, str, Any, str]] = (
     (_TEXT, "workdir", "runs/reproduce", "parent of all results"),
     (_LIST, "only", [], "methods, series, data sets, generators and retrievers"),
     (_COUNT, "limit", 0, "questions of a run; 0 is all"),
+    (_COUNT, "seeds", 0, "of trainings; 0 is 3 at scale paper, else 1"),
     (_SEVERAL, "server", [], "URL, or NAME=URL of a model"),
     (_TEXT, "reader", "", "checkpoint in place of the models that answer"),
     (_TEXT, "judge", "", "checkpoint in place of those that judge"),
@@ -212,6 +213,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
+    values.seeds = values.seeds or (3 if values.scale == "paper" else 1)
     read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:
@@ -286,7 +288,7 @@ def missing_keys(name: str) -> list[str]:
 
 def _execute(work: Work, results: Iterable[Results]) -> int:
     """Executes the jobs of some results; number of questions, and of jobs, that failed."""
-    errors = work.execute([path for one in results for path in one.directories.values()])
+    errors = work.execute([path for one in results for path in one.paths])
     return errors + len(work.failed)
 
 

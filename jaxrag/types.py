@@ -77,7 +77,8 @@ class Question:
 
     ``answers`` are aliases: a prediction is correct if it matches any of them; there are none where
     only relevant passages are known. ``choices`` are the options of a multiple-choice question, or
-    the labels of a task "labels"; ``task`` is one of `jaxrag.data.question_kinds.TASKS`.
+    the labels of a task "labels"; ``task`` is one of `jaxrag.data.question_kinds.TASKS`. Passages
+    whose ids are in ``hidden`` are no results of its searches, such as those that state its answer.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Question:
     answers: tuple[str, ...]
     choices: tuple[str, ...] = ()
     task: str = "open"
+    hidden: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

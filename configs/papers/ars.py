@@ -12,7 +12,7 @@ from configs import ars, errr
 from configs.papers.models import model, with_method
 from configs.parts import ARS, Variant
 from jaxrag.methods.ars import rewards
-from jaxrag.methods.ars.bandit.job import BANDITS, LAMBDAS, TrainBandit
+from jaxrag.methods.ars.bandit.job import LAMBDAS, TrainBandit, bandit_of
 from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, RewardScheme
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.ranker.job import RANKER
@@ -114,9 +114,11 @@ def _bandit(order: Order, generator: str, setting: Setting) -> TrainBandit:
 
 
 def _chosen(order: Order, generator: str, setting: Setting) -> Chosen:
-    """K by the first seed of the bandit that learned from the weighted rewards."""
+    """K by the bandit of this seed that learned from the weighted rewards."""
     job = _bandit(order, generator, setting)
-    path = setting.directory(job) / BANDITS / Path(job.tables[0]).name / RewardScheme().name
+    job = dataclasses.replace(job, seeds=max(job.seeds, setting.seed + 1))
+    table = Path(job.tables[0]).name
+    path = bandit_of(setting.directory(job), table, RewardScheme(), setting.seed)
     context = ars.PAPER_CONTEXT if setting.paper else None
     return Chosen(CountBandit(str(path), context=context))
 
@@ -224,8 +226,8 @@ TABLES = {
         notes=(
             "RaFe's rewriter is not stated: here a T5 learns the large model's queries, and then "
             "by PPO to find passages that a reranker scores highly.",
-            "Self-RAG and RankRAG need models trained for them, and the paper does not say how it "
-            "ran them on these generators: here their judgements are asked for by prompts.",
+            "Self-RAG, RankRAG and CoR need models trained for them, and the paper does not say how "
+            "it ran them on these generators: here their judgements are asked for by prompts.",
             "Precision is the mean over classes.",
             _SMALL_RANKER,
         ),

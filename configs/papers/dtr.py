@@ -12,7 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from configs import dtr, pairs
-from configs.papers.models import model, passages, questions, reading, with_method, with_models
+from configs.papers.models import (
+    model,
+    passages,
+    questions,
+    reading,
+    three,
+    with_method,
+    with_models,
+)
 from configs.papers.pairs import gold_figures_of
 from configs.parts import Variant
 from jaxrag.methods.dtr import UncertaintyGate
@@ -30,7 +38,7 @@ SMALL_THRESHOLDS = {0.001: 0.2, 0.005: 0.4, 0.01: 0.8}
 def _run(method: str, row: PrintedRow, setting: Setting) -> Run:
     """A method of configs/dtr.py with the row's models and number of passages."""
     run: Any = dtr.METHODS[method].make(Variant(method, setting.data))
-    if row.passages and "wo_ais" not in method:  # which reads three passages at every scale
+    if row.passages:
         run = reading(run, passages(row, setting))
     return with_models(run, row, setting)
 
@@ -68,11 +76,6 @@ def _dtr(threshold: float, method: str = "dtr") -> Line:
     return Line(make)
 
 
-def _three(method: str) -> Line:
-    """Three passages at every scale, as recall@3 says."""
-    return Line(lambda row, setting: reading(_run(method, row, setting), 3))
-
-
 _RETRIEVALS = ("standard_rag", "hyde", "q2d", "cot", "dpr_ais")
 _BASELINES = {name: _line(name) for name in ("no_retrieval", "standard_rag", "hyde", "q2d", "cot")}
 _MAIN = Table(
@@ -91,14 +94,14 @@ TABLES = {
     "dtr/table3": Table(
         questions,
         {
-            "dtr_u0.001": _dtr(0.001),
-            "dtr_wo_ugt": _line("dtr_wo_ugt"),
-            "dtr_wo_dpr": _dtr(0.001, "dtr_wo_dpr"),
-            "dtr_wo_ais_1q2p": _dtr(0.001, "dtr_wo_ais_1q2p"),
-            "dtr_wo_ais_2q1p": _dtr(0.001, "dtr_wo_ais_2q1p"),
+            "dtr_u0.001": three(_dtr(0.001)),
+            "dtr_wo_ugt": three(_line("dtr_wo_ugt")),
+            "dtr_wo_dpr": three(_dtr(0.001, "dtr_wo_dpr")),
+            "dtr_wo_ais_1q2p": three(_dtr(0.001, "dtr_wo_ais_1q2p")),
+            "dtr_wo_ais_2q1p": three(_dtr(0.001, "dtr_wo_ais_2q1p")),
         },
     ),
-    "dtr/table4": Table(questions, {name: _three(name) for name in _RETRIEVALS}),
+    "dtr/table4": Table(questions, {name: three(_line(name)) for name in _RETRIEVALS}),
     "dtr/table6": _MAIN,
     "dtr/table7": _MAIN,
 }

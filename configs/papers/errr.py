@@ -15,6 +15,7 @@ from jaxrag.reproduction.measures import total_cost, wall_seconds
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import Declarations, Line, Scale, Setting, Table
 from jaxrag.retrieval.web.index import Web
+from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.run import Run
 from jaxrag.training.student.checkpoint import OPTIMIZER
 
@@ -39,9 +40,11 @@ def _run(method: str, row: PrintedRow, setting: Setting) -> Run:
 
 
 def _searching(run: Run, row: PrintedRow, setting: Setting) -> Run:
-    """Smaller scales search their passages instead of the web."""
-    web = setting.paper and row.retriever == "brave_web_search" and run.index is not None
-    return dataclasses.replace(run, index=Web()) if web else run
+    """The web, or WikiDPR with its published vectors; smaller scales search their passages."""
+    if not setting.paper or run.index is None:
+        return run
+    web = row.retriever == "brave_web_search"
+    return dataclasses.replace(run, index=Web() if web else WikiDpr(exact=True))
 
 
 def _student(setting: Setting, kind: str) -> str:
@@ -56,15 +59,14 @@ def _student(setting: Setting, kind: str) -> str:
     return str(setting.directory(job) / OPTIMIZER)
 
 
-def _rewriter(setting: Setting) -> str:
-    """The directory of RRR's T5: distilled from the frozen variant, then trained by PPO."""
+def _rewriter(row: PrintedRow, setting: Setting) -> str:
+    """The directory of RRR's T5: distilled from the frozen variant, then by PPO over its index."""
     method = "train_rrr_qa" if setting.paper else "train_rrr_hit"
     job: Any = errr.METHODS[method].make(Variant(method, setting.data))
     assert isinstance(job, TrainRrr)
-    job = dataclasses.replace(job, checkpoint=_student(setting, "rrr"))
-    if setting.paper:
-        job = dataclasses.replace(job, run=dataclasses.replace(job.run, index=Web()))
-    else:
+    run = _searching(job.run, row, setting)
+    job = dataclasses.replace(job, run=run, checkpoint=_student(setting, "rrr"))
+    if not setting.paper:
         job = dataclasses.replace(job, worth=_HIT)
     if setting.sizes != "paper":
         training = dataclasses.replace(job.training, steps=_STEPS[setting.sizes])
@@ -86,7 +88,7 @@ def _trainable_errr(row: PrintedRow, setting: Setting) -> Run:
 
 def _trainable_rrr(row: PrintedRow, setting: Setting) -> Run:
     run = _run("trainable_rrr", row, setting)
-    return _with_student(run, "rewriter", _rewriter(setting))
+    return _with_student(run, "rewriter", _rewriter(row, setting))
 
 
 def _self_rag(row: PrintedRow, setting: Setting) -> Run:
@@ -134,7 +136,7 @@ TABLES = {
             "Cost: tokens of the generator at the list price of gpt-3.5-turbo on 2024-02-16, 0.5 "
             "and 1.5 dollars for a million tokens read and written ($JAXRAG_PRICES names a list of "
             "your own); a trained T5 and searches cost nothing. The paper states neither prices, "
-            "nor the retriever, nor the model of Self-RAG: here DPR's index and the released "
+            "nor the retriever, nor the model of Self-RAG: here WikiDPR and the released "
             "checkpoint, whose tokens are counted at the same price.",
             "Cost and seconds are sums over all questions; the paper has 200.",
         ),

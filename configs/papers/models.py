@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from configs.baselines import E5_TUNED
 from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
@@ -13,7 +14,7 @@ from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.reproduction.check import PublishedModels
 from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.reproduction.printed.tables import PrintedRow
-from jaxrag.reproduction.tables import Scale, Setting
+from jaxrag.reproduction.tables import Line, Scale, Setting
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr, e5
 from jaxrag.runs.run import Run
@@ -61,6 +62,16 @@ def reading(run: Run, k: int) -> Run:
     return with_method(run, **changes)
 
 
+def three(line: Line) -> Line:
+    """The line with three passages at every scale: for recall@3, and beside mixes of three."""
+
+    def make(row: PrintedRow, setting: Setting) -> Run:
+        run: Any = line.job(row, setting)
+        return reading(run, 3)
+
+    return Line(make)
+
+
 def questions(scale: Scale, dataset: str) -> str:
     """DATA of a data set in the configs of PAIRS, DTR and R3: a folder of its own, or factbook."""
     if scale != "small":
@@ -73,6 +84,7 @@ def questions(scale: Scale, dataset: str) -> str:
 DIMENSIONS = {
     BGE.checkpoint: 1024,
     e5().checkpoint: 768,
+    E5_TUNED: 768,
     "hub:intfloat/e5-base-unsupervised": 768,
     "hub:BAAI/bge-base-en-v1.5": 768,
     "hub:nomic-ai/nomic-embed-text-v1.5": 768,
@@ -130,6 +142,7 @@ PARAMETERS = {
     "hub:facebook/dpr-question_encoder-single-nq-base": 0.109,
     "hub:facebook/dpr-ctx_encoder-single-nq-base": 0.109,
     "hub:intfloat/e5-base-v2": 0.109,
+    E5_TUNED: 0.109,
     "hub:intfloat/e5-base-unsupervised": 0.109,
     "hub:BAAI/bge-base-en-v1.5": 0.109,
     "hub:nomic-ai/nomic-embed-text-v1.5": 0.137,

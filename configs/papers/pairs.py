@@ -8,7 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from configs import pairs
-from configs.papers.models import passages, questions, reading, with_method, with_models
+from configs.papers.models import (
+    passages,
+    questions,
+    reading,
+    three,
+    with_method,
+    with_models,
+)
 from configs.parts import Variant
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import Config as PairsConfig
@@ -36,7 +43,7 @@ def _run(method: str, row: PrintedRow | None, setting: Setting) -> Run:
         run = dataclasses.replace(with_method(run, gate=gate), label=f"{method} f1={f1}")
     if row is None:
         return run
-    if row.passages and "wo_ais" not in method:  # which reads three passages at every scale
+    if row.passages:
         run = reading(run, passages(row, setting))
     return with_models(run, row, setting)
 
@@ -80,7 +87,10 @@ def _alpha(row: PrintedRow, setting: Setting) -> GoldGeometry:
     return job
 
 
-_ABLATIONS = ("wo_dpr_q", "wo_dpr_p", "wo_ais_2q1p", "wo_ais_1q2p")
+_ABLATIONS = (
+    "dpr_ais",
+    *(f"dpr_ais_{name}" for name in ("wo_dpr_q", "wo_dpr_p", "wo_ais_2q1p", "wo_ais_1q2p")),
+)
 TABLES = {
     "pairs/table2": _table(
         "no_retrieval",
@@ -93,7 +103,7 @@ TABLES = {
         "rerank",
         "dpr_ais_rerank",
     ),
-    "pairs/table3": _table("dpr_ais", *(f"dpr_ais_{name}" for name in _ABLATIONS)),
+    "pairs/table3": Table(questions, {name: three(_line(name)) for name in _ABLATIONS}),
     "pairs/table4": _table("dpr_ais", "dpr_ais_dynamic"),
     "pairs/table5": _table("pairs", "pairs_exclude_num"),
     "pairs/table7": _table("standard_rag", "pairs", "dpr_ais"),

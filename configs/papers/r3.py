@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from configs import errr, r3
-from configs.baselines import ARS_BASELINES, ITERATIVE, SELF_RAG, Baseline
+from configs.baselines import ARS_BASELINES, E5_TUNED, ITERATIVE, SELF_RAG, Baseline
 from configs.data import SOURCES, training_of
 from configs.papers.models import model, passages, with_method
 from configs.parts import SMALL
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
+from jaxrag.data.draw import Draw
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.baselines import replug
 from jaxrag.methods.iterative import adaptive_labels
@@ -151,7 +152,7 @@ DENSE: Mapping[str, tuple[Any, Any]] = {
     "contriever": (contriever("hub:facebook/contriever"), None),
     "contriever_ms": (contriever(), Exact()),
     "e5_unsup": (e5("hub:intfloat/e5-base-unsupervised"), None),
-    "e5": (e5(), Exact()),
+    "e5": (e5(E5_TUNED), Exact()),
     "dpr_nq": (dpr(), Exact()),
 }
 """Encoders, and what stands for them at smaller scales; None: BM25."""
@@ -379,14 +380,17 @@ def _ranked(row: PrintedRow, setting: Setting) -> Run:
     run: Any = _retriever("sidr_ms").job(row, setting)
     limit = {"tiny": 8, "small": 100, "paper": 1000}[setting.sizes]
     depth = {"tiny": 6, "small": 10, "paper": 100}[setting.sizes]
-    # SiDR may know some of these questions, as the paper's does
-    run = dataclasses.replace(run, data=_train(setting), limit=limit, leakage="keep")
+    data = _train(setting)
+    if setting.paper:  # at random, as in the paper
+        data, limit = Draw(data, part="train", train=limit, test=0), 0
+    # both rows order the same passages; SiDR may know some of these questions, as the paper's does
+    index = dataclasses.replace(run.index, m=depth)
+    run = dataclasses.replace(run, data=data, limit=limit, index=index, leakage="keep")
     if row.method == "sidr_ms_rank_by_relevance":
         return run
     reads = run.method
     by_answer = answer_probability.Config(OnePath(n=depth), reads.select.k, reads.reader)
-    index = dataclasses.replace(run.index, m=depth)
-    return dataclasses.replace(run, method=by_answer, index=index, label="")
+    return dataclasses.replace(run, method=by_answer, label="")
 
 
 def _tuning(row: PrintedRow, setting: Setting) -> TrainR3:
@@ -463,7 +467,7 @@ _SEARCHES: Mapping[str, Callable[[Setting], TrainR3]] = {
 def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
     draw = functools.partial(accuracy_curves, name, title, [*jobs])
     series = {label: (label,) for label in jobs}
-    return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series)
+    return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series, seeds=True)
 
 
 def _both_searches(setting: Setting) -> RetrieverComparison:
@@ -491,6 +495,7 @@ FIGURES = {
             "answer@1",
             "answer@1, %",
         ),
+        seeds=True,
     ),
     "r3/figure4": _progress("r3/figure4", "Offline and online learning", _PHASES),
     "r3/figure5": _progress("r3/figure5", "Retrieval during the training", _SEARCHES),

@@ -12,8 +12,14 @@ from pathlib import Path
 
 from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.corpora import CORPORA, open_corpus
-from jaxrag.data.dataset import Dataset, read_dataset, read_questions, split_sizes
-from jaxrag.data.set_row import OWN
+from jaxrag.data.dataset import (
+    Dataset,
+    read_dataset,
+    read_questions,
+    split_sizes,
+    without_own,
+)
+from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -33,9 +39,9 @@ class Benchmark:
       name: of the set, such as "nq"; a key of `jaxrag.data.sets.SETS`.
       split: "train", "dev", "test" or another split of the set; "" is the one that papers evaluate.
       corpus: what is searched: "" is the corpus that papers search, "contexts" the passages that
-        the set brings; or the name of any built corpus, or the path of one (with a "/"). Gold
-        passages are those known for this corpus, or for the one that it is a part of; those that it
-        lacks count as not found.
+        the set brings, "other-contexts" these without the question's own; or the name of any built
+        corpus, or the path of one (with a "/"). Gold passages are those known for this corpus, or
+        for the one that it is a part of; those that it lacks count as not found.
       first: only the first questions of the split; 0 is all.
     """
 
@@ -81,7 +87,8 @@ class Benchmark:
             )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
-        return read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+        found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+        return without_own(found) if (self.corpus or published.CORPUS) == OTHERS else found
 
     def _open_corpus(self, published: type[BenchmarkBuilder], cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
@@ -91,7 +98,7 @@ class Benchmark:
             name = path.name
         else:
             name = self.corpus or published.CORPUS
-            name = published.contexts_name() if name == OWN else name
+            name = published.contexts_name() if name in (OWN, OTHERS) else name
             passages = open_corpus(name, cache)
         if name in CORPORA and len(passages) != CORPORA[name].passages:
             _log.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -174,6 +175,17 @@ def read_dataset(
         grades=_graded(labelled),
         split=split,
     )
+
+
+def without_own(dataset: Dataset) -> Dataset:
+    """The data set in which no question finds its own gold passages; so none has any."""
+    hidden = (dataset.gold.get(question.id, ()) for question in dataset.questions)
+    questions = (
+        dataclasses.replace(question, hidden=own)
+        for question, own in zip(dataset.questions, hidden, strict=True)
+    )
+    identity = digest_bytes(f"{dataset.identity}\nwithout own".encode())
+    return dataset._replace(questions=tuple(questions), gold={}, grades={}, identity=identity)
 
 
 def split_sizes(directory: Path) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ from jaxrag.data.benchmark import Benchmark, named_set, set_directory
 from jaxrag.data.corpora import CORPORA, build_arguments, corpus_directory, named_part
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.set_row import OWN
+from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.retrieval.corpus.rows import is_complete
 
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
@@ -68,7 +68,7 @@ def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
         command = _command(settings.name, cache) + (" --gold" if marked else "")
         found.append(Unbuilt(f"set {settings.name}", f"questions: {sizes}", command))
     corpus = settings.corpus or published.CORPUS
-    own = corpus in (OWN, published.contexts_name())  # built with the set
+    own = corpus in (OWN, OTHERS, published.contexts_name())  # built with the set
     if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
         found.append(Unbuilt(f"corpus {corpus}", _size(corpus), _command(corpus, cache)))
     return found

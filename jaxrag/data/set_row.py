@@ -11,6 +11,9 @@ from jaxrag.types import Passage, Question
 OWN = "contexts"
 """Name of the corpus of the passages that a set itself brings."""
 
+OTHERS = "other-contexts"
+"""The same corpus, in which a question does not find its own passages."""
+
 
 class SetRow(NamedTuple):
     """A question of a published set.

@@ -129,6 +129,43 @@ def seed_interval(values: Float[np.ndarray, " s"], *, level: float = LEVEL) -> I
     return Interval(mean, mean - half, mean + half, n)
 
 
+def crossed_interval(values: Float[np.ndarray, "s q"], *, level: float = LEVEL) -> Interval:
+    """The mean over seeds and questions, with an interval over both.
+
+    Seeds and questions are crossed random effects, y_sq = mu + a_q + b_s + e_sq, so the mean has
+    the variance var_q / Q + var_s / S + var_e / (S Q). The mean squares of the two-way analysis of
+    variance, with "." for a mean over an index, and their expectations are
+
+        M_q = S sum_q (y_.q - y_..)^2 / (Q - 1)                          var_e + S var_q
+        M_s = Q sum_s (y_s. - y_..)^2 / (S - 1)                          var_e + Q var_s
+        M_e = sum_sq (y_sq - y_s. - y_.q + y_..)^2 / ((S - 1) (Q - 1))   var_e
+
+    so (M_q + M_s - M_e) / (S Q) estimates it without bias; a var_q or var_s estimated below 0
+    counts as 0. The interval is Student's with Satterthwaite's degrees of freedom,
+    (M_q + M_s - M_e)^2 / (M_q^2 / (Q - 1) + M_s^2 / (S - 1) + M_e^2 / ((S - 1) (Q - 1))).
+    With three seeds and normal effects it covers 95 %, but 92 to 93 % where most variance of the
+    mean is between seeds. Its ends may lie outside the range of the values. One seed, or equal
+    values: `interval`; one question: `seed_interval`. ``n`` is Q.
+
+    Source: Searle, Casella and McCulloch, Variance Components (1992), ch. 4.
+    """
+    seeds, questions = values.shape
+    if seeds == 1 or np.ptp(values) == 0:
+        return interval(values[0], level=level)
+    if questions == 1:
+        return seed_interval(values[:, 0], level=level)._replace(n=1)
+    mean, by_question, by_seed = values.mean(), values.mean(0), values.mean(1)
+    m_q = seeds * float(np.var(by_question, ddof=1))
+    m_s = questions * float(np.var(by_seed, ddof=1))
+    freedom = (seeds - 1) * (questions - 1)
+    m_e = float(((values - by_seed[:, None] - by_question + mean) ** 2).sum()) / freedom
+    total = max(m_q, m_e) + max(m_s, m_e) - m_e
+    parts = m_q**2 / (questions - 1) + m_s**2 / (seeds - 1) + m_e**2 / freedom
+    quantile = float(special.stdtrit(total**2 / parts, (1 + level) / 2))
+    half = quantile * math.sqrt(total / values.size)
+    return Interval(float(mean), float(mean) - half, float(mean) + half, questions)
+
+
 def paired_difference(
     ours: Float[np.ndarray, " q"],
     theirs: Float[np.ndarray, " q"],

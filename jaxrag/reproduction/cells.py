@@ -127,9 +127,9 @@ class _Measured:
             return None
         measures = {**self._table.measures, **self._table.lines[row.method].measures}
         if metric in measures:
-            return measures[metric](outputs)
+            return outputs.measure(measures[metric])
         name = self._printed.metric_of(metric, column.datasets[0] if column.same else "")
-        return None if name is None else outputs.scored().measure(name)
+        return None if name is None else outputs.measure(lambda one: one.scored().measure(name))
 
 
 def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
@@ -137,17 +137,16 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
 
     Returns:
       "cells", each with "values" where its value is a mean over questions: those of "ids" of the
-      cell's "data", in their order, null where there is none.
+      cell's "data", in their order, null where there is none. A mean over seeds of trainings has
+      "seeds", the value of each with its own interval and values, and "sd", in the table's unit:
+      the sample standard deviation between the seeds' means and between the questions' means.
     """
     ids, lines = dict[str, dict[str, None]](), []
     for cell in cells:
         if cell.ours and cell.ours.values:
             ids.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
     for cell in cells:
-        row, interval = printed.rows[cell.row], cell.interval
-        values = {} if cell.ours is None else cell.ours.values
-        own = [values.get(name) for name in ids.get(cell.column.data, ())]
-        each = [None if value is None else round(value, 6) for value in own]
+        row, names = printed.rows[cell.row], ids.get(cell.column.data, ())
         lines.append(
             {
                 "row": cell.row,
@@ -164,13 +163,31 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "retriever": cell.retriever,
                 **({"setting": cell.setting} if cell.setting else {}),
                 **({"seconds": round(cell.seconds, 1)} if cell.seconds else {}),
-                "ours": None if interval is None else interval._asdict(),
+                "ours": None if cell.interval is None else cell.interval._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
-                **({"values": each} if values else {}),
+                **_values_of(cell.ours, names),
+                **_seeds_of(cell, names),
             }
         )
     return {"ids": {data: list(names) for data, names in ids.items()}, "cells": lines}
+
+
+def _values_of(ours: Measured | None, ids: Sequence[str]) -> dict[str, Any]:
+    """Values in the order of ``ids``; empty for what is no mean over questions."""
+    if ours is None or not ours.values:
+        return {}
+    own = (ours.values.get(name) for name in ids)
+    return {"values": [None if value is None else round(value, 6) for value in own]}
+
+
+def _seeds_of(cell: Cell, ids: Sequence[str]) -> dict[str, Any]:
+    if cell.ours is None or not cell.ours.seeds:
+        return {}
+    seeds = [
+        {**cell.scaled(one.interval)._asdict(), **_values_of(one, ids)} for one in cell.ours.seeds
+    ]
+    return {"seeds": seeds, "sd": cell.deviations}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
@@ -191,16 +208,25 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
         ) from error
 
 
-def _read_cell(line: Mapping[str, Any], ids: Mapping[str, Sequence[str]]) -> Cell:
-    ours, unit = line["ours"], str(line["unit"])
+def _read_measured(
+    interval: Mapping[str, Any], line: Mapping[str, Any], ids: Sequence[str], unit: str
+) -> Measured:
+    """A value of an interval in the table's unit, and of the values of a line."""
     values = {}
     if "values" in line:
-        pairs = zip(ids[line["data"]], line["values"], strict=True)
+        pairs = zip(ids, line["values"], strict=True)
         values = {str(name): float(value) for name, value in pairs if value is not None}
     factor = 100 if unit in PERCENT else 1
+    mean, low, high = (float(interval[name]) / factor for name in ("mean", "low", "high"))
+    return Measured(Interval(mean, low, high, int(interval["n"])), values)
+
+
+def _read_cell(line: Mapping[str, Any], ids: Mapping[str, Sequence[str]]) -> Cell:
+    ours, unit = line["ours"], str(line["unit"])
+    names = ids.get(line["data"], ())
     if ours is not None:
-        mean, low, high = (float(ours[name]) / factor for name in ("mean", "low", "high"))
-        ours = Measured(Interval(mean, low, high, int(ours["n"])), values)
+        seeds = tuple(_read_measured(seed, seed, names, unit) for seed in line.get("seeds", ()))
+        ours = _read_measured(ours, line, names, unit)._replace(seeds=seeds)
     return Cell(
         row=int(line["row"]),
         column=Column(str(line["data"]), tuple(map(str, line["datasets"]))),

@@ -43,6 +43,7 @@ from jaxrag.retrieval.dense.scann.index import Scann, ScannSettings, scann_footp
 from jaxrag.retrieval.settings import Footprint
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
+from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
@@ -209,7 +210,7 @@ def _footprint(
     if isinstance(index, Bm25):
         size = _POSTING * _WORDS * passages
         return Footprint(size, 4 * passages, "at most, of 100 different words a passage")
-    if isinstance(index, Dpr):
+    if isinstance(index, Dpr | WikiDpr):
         return exact_footprint(passages * _BERT_BASE, 0.0, devices)
     checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
     dimension = published.dimensions.get(checkpoint)
@@ -274,8 +275,7 @@ def _runs(job: Job) -> tuple[Repeated, ...]:
     costs: Any = getattr(job, "costs", None)
     run = job if isinstance(job, Run) else getattr(job, "run", None)
     if costs is not None:
-        data: Any = getattr(job, "data", None) or getattr(run, "data", None)
-        return costs(sizes(data)[0] or 0)
+        return costs(_count_of(job) or 0)
     return (Repeated(run, 1),) if isinstance(run, Run) else ()
 
 
@@ -382,6 +382,8 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
         if isinstance(part, Benchmark):
             for one in unbuilt(part, cache):
                 yield f"{one.name} is not built ({one.size}): {one.command}"
+        if isinstance(part, WikiDpr):
+            yield from _refusal(lambda: part.is_imported(cache))  # noqa: B023
         if isinstance(part, QuestionFiles) and not Path(part.path).expanduser().exists():
             yield f"there are no questions at {part.path}"
         spec = getattr(part, "checkpoint", None) or ""

@@ -57,6 +57,7 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         limit=values.limit,
         sizes=values.sizes,
         ratio=_ratio(values.thresholds),
+        seeds=values.seeds,
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxrag.core import jsonl
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Interval, interval
-from jaxrag.reproduction.printed.measured import Measured, ScoredRun
+from jaxrag.reproduction.printed.measured import Measured, ScoredRun, over_seeds
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.runs.job import RUN
 from jaxrag.types import InputError
@@ -30,15 +30,33 @@ class Results:
     Attributes:
       directories: of the jobs.
       row: the printed row; None for a figure.
+      seeds: results of the same jobs by each seed of the trainings that they need, these first;
+        these alone if nothing is trained.
     """
 
-    def __init__(self, directories: Mapping[str, Path], row: PrintedRow | None = None):
+    def __init__(
+        self,
+        directories: Mapping[str, Path],
+        row: PrintedRow | None = None,
+        others: Sequence[Mapping[str, Path]] = (),
+    ):
+        """Results in some directories; ``others`` are those of further seeds."""
         self.directories, self.row = directories, row
+        self.seeds = (self, *(Results(one, row) for one in others))
+
+    @property
+    def paths(self) -> list[Path]:
+        """The directories of all jobs, by all seeds."""
+        return [path for one in self.seeds for path in one.directories.values()]
 
     @property
     def there(self) -> bool:
         """Whether all jobs have been executed, here or by another host."""
-        return all(path.is_dir() for path in self.directories.values())
+        return all(path.is_dir() for path in self.paths)
+
+    def measure(self, measure: Measure) -> Measured:
+        """What a measure finds, over the seeds."""
+        return over_seeds([measure(one) for one in self.seeds])
 
     def has(self, *jobs: str) -> bool:
         """Whether all these jobs were made; a part of a figure lacks some."""
@@ -72,7 +90,7 @@ class Results:
     @property
     def seconds(self) -> float:
         """Seconds in which the runs among the jobs answered; 0 without a log."""
-        return sum(answering_seconds(_of_run(path)) for path in self.directories.values())
+        return sum(answering_seconds(_of_run(path)) for path in self.paths)
 
 
 def _of_run(directory: Path) -> Path:

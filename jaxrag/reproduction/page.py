@@ -24,10 +24,10 @@ from jaxrag.reproduction.tables import Scale, Table
 
 NOTE = (
     "A row names the language model that answered. Each cell: our value [95 % bootstrap interval "
-    "over questions]; where the paper's model answered its questions, also the printed value, with "
-    "ours minus it, and whether it lies in our interval. Rows of the paper whose models are one "
-    "model here appear once; rows that were not run are left out. Averages are over the columns "
-    "shown."
+    "over questions; of several seeds of a training, an interval over both]; where the paper's "
+    "model answered its questions, also the printed value, with ours minus it, and whether it lies "
+    "in our interval. Rows of the paper whose models are one model here appear once; rows that "
+    "were not run are left out. Averages are over the columns shown."
 )
 
 _MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")

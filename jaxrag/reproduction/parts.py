@@ -78,11 +78,14 @@ def combine(
                 parts.append(part)
     combined = {}
     for key, whole in add(()).items():
-        made = {job: path for job, path in whole.directories.items() if path in wanted}
+        made, *others = (
+            {job: path for job, path in one.directories.items() if path in wanted}
+            for one in whole.seeds
+        )
         if made and (whole.row is None or made == whole.directories):
-            combined[key] = Results(made, whole.row)
+            combined[key] = Results(made, whole.row, others)
     return combined, [*parts, list(only)]
 
 
 def _directories(results: Mapping[Any, Results]) -> set[Path]:
-    return {path for outputs in results.values() for path in outputs.directories.values()}
+    return {path for outputs in results.values() for path in outputs.paths}

@@ -12,6 +12,7 @@ from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import Interval, interval
 from jaxrag.evaluation.training_log import TrainingLog, evaluations, read_training
 from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.printed.measured import Measured, over_seeds
 from jaxrag.reproduction.tables import Picture
 from jaxrag.runs.retriever_comparison import read_metric
 
@@ -41,11 +42,15 @@ def metric_bars(
     for dataset, outputs in results.items():
         groups[dataset], numbers[dataset] = {}, {}
         for number, retriever in enumerate(retrievers):
-            values = read_metric(outputs.directories[job], number, metric)
-            mean = interval(np.array([*values.values()]))
+
+            def of_seed(one: Results, number: int = number) -> Measured:
+                values = read_metric(one.directories[job], number, metric)
+                return Measured(interval(np.array([*values.values()])), values)
+
+            mean, values, seeds = outputs.measure(of_seed)
             percent = (100 * value for value in mean[:3])
             groups[dataset][retriever] = Interval(*percent, n=mean.n)
-            numbers[dataset][retriever] = {**mean._asdict(), "values": values}
+            numbers[dataset][retriever] = {**mean._asdict(), "values": values, **_means(seeds)}
     drawn = plots.bars(title, groups, legend=retrievers, y_title=y_title, y=(0, 100))
     return [Picture(name, drawn, numbers)]
 
@@ -59,6 +64,9 @@ def accuracy_curves(
 ) -> list[Picture]:
     """One panel a data set: an evaluated metric in percent over the share of each training.
 
+    With several seeds, a point is the mean over them and the questions; where evaluations of the
+    seeds differ in number, those that all have are drawn.
+
     If all trainings of a panel evaluated the same questions, the first and the last point of each
     curve hold the values of these questions, so that claims compare them in pairs. A question is
     named by its number, from 0: trainings log no ids.
@@ -67,9 +75,12 @@ def accuracy_curves(
     labels = [label for label in trainings if first.has(label)]
     numbers, panels = {}, []
     for dataset, outputs in results.items():
-        logs = {label: read_training(outputs.directories[label]) for label in labels}
-        paired = len({_evaluated(log, metric) for log in logs.values()}) == 1
-        numbers[dataset] = {label: _points(log, metric, paired) for label, log in logs.items()}
+        logs = {
+            label: [read_training(one.directories[label]) for one in outputs.seeds]
+            for label in labels
+        }
+        paired = len({_evaluated(log, metric) for own in logs.values() for log in own}) == 1
+        numbers[dataset] = {label: _points(own, metric, paired) for label, own in logs.items()}
         curves = {
             label: plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
             for label, line in numbers[dataset].items()
@@ -87,22 +98,30 @@ def _evaluated(training: TrainingLog, metric: str) -> tuple[Any, ...]:
     return data[-1], settings.get("evaluation_limit"), len(values)
 
 
-def _points(training: TrainingLog, metric: str, with_values: bool) -> list[dict[str, Any]]:
-    """Progress in percent, mean, ends of the interval and number of questions.
+def _points(seeds: Sequence[TrainingLog], metric: str, with_values: bool) -> list[dict[str, Any]]:
+    """Progress in percent, mean, ends of the interval and number of questions, and means by seed.
 
-    ``with_values`` adds the values of questions, as shares, to the first and the last point.
+    Progress is that of the first seed. ``with_values`` adds the values of questions, as shares, to
+    the first and the last point.
     """
-    evaluated = evaluations(training)[metric]
-    last = evaluated[-1][0]
+    evaluated = [evaluations(training)[metric] for training in seeds]
+    last = evaluated[0][-1][0]
     points: list[dict[str, Any]] = []
-    for step, values in evaluated:
-        mean, low, high, n = interval(values)
+    for of_seeds in zip(*evaluated, strict=False):
+        measured = over_seeds([Measured(interval(v), _by_number(v)) for _, v in of_seeds])
+        mean, low, high, n = measured.interval
         shares = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high}
-        points.append({"progress": 100 * step / last, **shares, "n": n})
-    if with_values:
-        for point, (_, values) in ((points[0], evaluated[0]), (points[-1], evaluated[-1])):
-            point["values"] = _by_number(values)
+        progress = 100 * of_seeds[0][0] / last
+        points.append({"progress": progress, **shares, "n": n, **_means(measured.seeds)})
+        points[-1]["values"] = measured.values
+    for point in points[1:-1] if with_values else points:
+        del point["values"]
     return points
+
+
+def _means(seeds: Sequence[Measured]) -> dict[str, Any]:
+    """The means of several seeds, as shares."""
+    return {"seeds": [one.interval.mean for one in seeds]} if seeds else {}
 
 
 def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:

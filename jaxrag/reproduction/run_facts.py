@@ -24,7 +24,7 @@ def of_runs(
       published: parameters of published checkpoints, in billions.
     """
     models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
-    for outputs in results:
+    for outputs in (of_seed for one in results for of_seed in one.seeds):
         for path in outputs.directories.values():  # a training's model is its reader
             model = _reader(jobs.get(path))
             models |= {model.name: model} if model else {}

@@ -19,9 +19,10 @@ from jaxrag.models.checkpoint.files import short_name
 from jaxrag.reproduction.printed.models import GENERATORS, shown_name
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.published_encoders import published_encoder
+from jaxrag.retrieval.dense.published_encoders import dpr, published_encoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
+from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.job import Job
 from jaxrag.runs.settings_tree import replaced
 from jaxrag.steps.gates import JudgeGate
@@ -132,11 +133,18 @@ class Substitutes:
         if isinstance(settings, Draw) and self.sizes in DRAWN:
             train, test = map(min, (settings.train, settings.test), DRAWN[self.sizes])
             return dataclasses.replace(settings, train=train, test=test)
+        if isinstance(settings, WikiDpr) and self._searches_elsewhere:
+            settings = Exact(dpr(), metric=settings.metric)  # which has no other passages
         if isinstance(settings, Scann | Exact):
             return self._index(settings)
         if isinstance(settings, CrossEncoder | QueryLikelihood):
             return self._reranker(settings)
         return self._model(settings)
+
+    @property
+    def _searches_elsewhere(self) -> bool:
+        """Whether other passages, encoders or indexes are searched than the paper's."""
+        return bool(self.corpus or self.data or self.folders or self.encoder or self.index)
 
     def _model(self, settings: Any) -> Any:
         """Settings with the language model of their role, if they have one."""

@@ -38,6 +38,7 @@ class Setting(NamedTuple):
       sizes: the scale of which trainings have their steps.
       ratio: of the questions that gates shall retrieve for, instead of their thresholds: "printed"
         for what the row prints, or a number; "" keeps the thresholds.
+      seed: number of the trainings' seed, from 0.
     """
 
     scale: Scale
@@ -46,6 +47,7 @@ class Setting(NamedTuple):
     directory: Callable[[Job], Path]
     sizes: Scale
     ratio: str = ""
+    seed: int = 0
 
     def threshold(self, row: PrintedRow | None, metric: str, own: float) -> float | str:
         """A gate's threshold: ``own``, or the ratio that a row prints as ``metric``.
@@ -171,6 +173,7 @@ class Figure:
       jobs: makes the jobs that it reads, by name.
       draw: the pictures, from the results of all data sets; series without jobs are left out.
       series: the jobs of each series that can be drawn by itself, by its name.
+      seeds: whether it draws all seeds of the trainings; else the first.
     """
 
     title: str
@@ -179,6 +182,7 @@ class Figure:
     jobs: Mapping[str, Callable[[Setting], Job]]
     draw: Callable[[Mapping[str, Results]], Sequence[Picture]]
     series: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    seeds: bool = False
 
 
 class Declarations(NamedTuple):

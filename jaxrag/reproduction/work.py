@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,6 +48,7 @@ class Work:
         limit: int = 0,
         sizes: Scale | None = None,
         ratio: str = "",
+        seeds: int = 1,
         change: Callable[[Job], Job] = lambda job: job,
     ):
         """Starts without jobs.
@@ -57,27 +59,57 @@ class Work:
             Trainings, and what they learn from, have all of theirs.
           sizes: of trainings, in place of those of a table's scale.
           ratio: see `Setting`.
+          seeds: of trainings; what needs one is made for each.
           change: returns a job with other settings in its place, such as those of another engine.
         """
-        self.root, self.limit, self.ratio = Path(root), limit, ratio
+        self.root, self.limit, self.ratio, self.seeds = Path(root), limit, ratio, seeds
         self.sizes: Scale | None = sizes
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
         self.failed: dict[Path, str] = {}
         self._change = change
+        self._trained: set[Path] = set()
+
+    def add_all(
+        self,
+        makers: Mapping[str, Callable[[Setting], Job]],
+        setting: Callable[[int, Callable[[Job], Path]], Setting],
+        seeds: int,
+    ) -> list[dict[str, Path]]:
+        """Adds some jobs by name, and what they need; again for each seed if one needs a training.
+
+        Args:
+          makers: of the jobs.
+          setting: by the seed and the function that names directories of jobs.
+          seeds: of trainings.
+
+        Returns:
+          The jobs' directories, by seed.
+        """
+        by_seed: list[dict[str, Path]] = []
+        for seed in range(seeds):
+            made = {
+                name: self.add(lambda directory, make=make: make(setting(seed, directory)), seed)  # noqa: B023
+                for name, make in makers.items()
+            }
+            by_seed.append(made)
+            if self._trained.isdisjoint(made.values()):
+                break
+        return by_seed
 
     def setting(
         self, scale: Scale, dataset: str, data: str
-    ) -> Callable[[Callable[[Job], Path]], Setting]:
-        """The `Setting` of some questions, of the function that names directories of jobs."""
-        return lambda directory: Setting(
-            scale, dataset, data, directory, self.sizes or scale, self.ratio
+    ) -> Callable[[int, Callable[[Job], Path]], Setting]:
+        """The `Setting` of some questions, as `add_all` takes it."""
+        return lambda seed, directory: Setting(
+            scale, dataset, data, directory, self.sizes or scale, self.ratio, seed
         )
 
-    def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
+    def add(self, make: Callable[[Callable[[Job], Path]], Job], seed: int = 0) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
 
-        A job among these that names the directory of another one needs that.
+        A job among these that names the directory of another one needs that. ``seed`` is added to
+        those of all trainings among them, so that the jobs that do not depend on one are shared.
 
         Returns:
           The job's directory.
@@ -87,10 +119,10 @@ class Work:
         def directory(job: Job) -> Path:
             named = canonical(describe_job(job))
             own = (path for path in needed if json.dumps(str(path))[1:-1] in named)
-            needed.append(self._place(job, tuple(own)))
+            needed.append(self._place(job, tuple(own), seed))
             return needed[-1]
 
-        return self._place(self._limited(make(directory)), tuple(needed))
+        return self._place(self._limited(make(directory)), tuple(needed), seed)
 
     def _limited(self, job: Job) -> Job:
         if isinstance(job, Run) and self.limit:
@@ -99,11 +131,13 @@ class Work:
             return dataclasses.replace(job, run=self._limited(job.run))
         return job
 
-    def _place(self, job: Job, needed: tuple[Path, ...]) -> Path:
-        job = self._change(job)
+    def _place(self, job: Job, needed: tuple[Path, ...], seed: int) -> Path:
+        job = _seeded(self._change(job), seed)
         path = self.root / f"{_name(job)}-{self._digest(job)}"
         self.jobs.setdefault(path, job)
         self.needs[path] = tuple(dict.fromkeys((*self.needs.get(path, ()), *needed)))
+        if hasattr(job, "training") or not self._trained.isdisjoint(needed):
+            self._trained.add(path)
         return path
 
     def _digest(self, job: Job) -> str:
@@ -184,6 +218,20 @@ def _models(job: Job) -> set[Any]:
     return {part for part in parts_in_use(job) if isinstance(part, Local | Vllm)}
 
 
+def _seeded(job: Any, seed: int) -> Any:
+    """The job with ``seed`` added to its training's, and to those of weights drawn at random."""
+    if not seed:
+        return job
+    changes: dict[str, Any] = {}
+    for name in ("training", "new"):
+        part: Any = getattr(job, name, None)
+        if hasattr(part, "seed"):
+            changes[name] = dataclasses.replace(part, seed=part.seed + seed)
+    if hasattr(job, "head_seed"):
+        changes["head_seed"] = job.head_seed + seed
+    return dataclasses.replace(job, **changes) if changes else job
+
+
 def _name(job: Any) -> str:
     """A readable name of a job: its method or kind, and its data."""
     data = getattr(getattr(job, "run", job), "data", None)
@@ -200,11 +248,12 @@ def add_row(
     Returns:
       Where their results will be.
     """
-    line, setting = table.lines[row.method], work.setting(scale, dataset, data)
-    made = {}
-    for name, make in {JOB: line.job, **line.others}.items():
-        made[name] = work.add(lambda directory, make=make: make(row, setting(directory)))
-    return Results(made, row)
+    line = table.lines[row.method]
+    makers = {
+        name: functools.partial(make, row) for name, make in {JOB: line.job, **line.others}.items()
+    }
+    made, *others = work.add_all(makers, work.setting(scale, dataset, data), work.seeds)
+    return Results(made, row, others)
 
 
 def add_table(
@@ -332,10 +381,7 @@ def add_figure(
     results = {}
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
         setting = work.setting(scale, column.datasets[0], column.data)
-        made = {
-            job: work.add(lambda directory, make=make: make(setting(directory)))  # noqa: B023
-            for job, make in figure.jobs.items()
-            if job in jobs
-        }
-        results[column.heading] = Results(made)
+        makers = {job: make for job, make in figure.jobs.items() if job in jobs}
+        made, *others = work.add_all(makers, setting, work.seeds if figure.seeds else 1)
+        results[column.heading] = Results(made, None, others)
     return results

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Literal, get_args
 
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.tools import Needs
@@ -81,8 +81,10 @@ class DualPath:
 class FixedMix:
     """A fixed number from each path and no scoring (PAIRS and DTR, w/o AIS: 2q+1p, 1q+2p).
 
-    A passage of the p path that the q path already has is replaced by p's next one; the papers do
-    not specify this.
+    Attributes:
+      from_query, from_pseudo: numbers of passages of the two paths.
+      duplicates: of passages of the p path that the q path has, too: "replace" takes p's next ones
+        in their place, "keep" has them twice. The papers do not say.
     """
 
     needs = Needs(search=True)
@@ -90,15 +92,19 @@ class FixedMix:
 
     from_query: int = 2
     from_pseudo: int = 1
+    duplicates: Literal["replace", "keep"] = "replace"
 
     def __post_init__(self) -> None:
+        check_choices(self, duplicates=Literal["replace", "keep"])
         limits = {"from_query": self.from_query, "from_pseudo": self.from_pseudo}
         check_limits(**{f"candidates.{name}": limit for name, limit in limits.items()})
 
     async def __call__(self, episode: Episode, query: str, pseudo: str) -> Pool:
         """Searches by both texts, deep enough to replace duplicates."""
         by_q, by_p = await _both(episode, query, pseudo, self.from_query + self.from_pseudo)
-        first = by_q.first(self.from_query)
+        first, second = by_q.first(self.from_query), by_p.first(self.from_pseudo)
+        if self.duplicates == "keep":
+            return Pool(first.rows + second.rows, first.scores + second.scores)
         return first.union(by_p).first(len(first) + self.from_pseudo)
 
 

@@ -34,7 +34,9 @@ _LONG = ("pseudo_context", "rationale")  # roles whose limit is Reader.passage_t
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """Passages in an order, each once: found by searches, or selected to be read.
+    """Passages in an order: found by searches, or selected to be read.
+
+    Each occurs once, but in a mix that keeps duplicates (`jaxrag.steps.candidates.FixedMix`).
 
     Attributes:
       rows: row numbers in the corpus.
@@ -389,19 +391,27 @@ class Episode:
         """The ``k`` best passages for a text; ``trace["searches"]``, in the order of the calls.
 
         ``path`` tells in the trace what was searched by: "q" the question, "p" a pseudo-context.
+        The question's hidden passages are left out, of as many more results.
         """
         record: SearchRecord = {"path": self._path or path, "query": text}
         # before the result is known, so that concurrent searches are in the order of their calls
         searches = self._recording.setdefault("searches", [])
         searches.append(record)
         try:
-            ranking = await self._tools.retriever.search(text, k)
+            ranking = await self._tools.retriever.search(text, k + len(self.question.hidden))
         except BaseException:  # a method may go on without it
             searches[:] = [other for other in searches if other is not record]
             raise
-        pool = Pool(ranking.ids, ranking.scores)
+        pool = self._visible(Pool(ranking.ids, ranking.scores)).first(k)
         record["ids"], record["scores"] = self.ids(pool), list(pool.scores)
         return pool
+
+    def _visible(self, pool: Pool) -> Pool:
+        """The passages that are not hidden from the question."""
+        hidden = self.question.hidden
+        if not hidden:
+            return pool
+        return pool.at([i for i, name in enumerate(self.ids(pool)) if name not in hidden])
 
     async def select(
         self, selector: PassageSelector, pool: Pool, query: str, pseudo: str = ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jaxrag.data.benchmark import Benchmark, gold_of, named_set
-from jaxrag.data.builder import OWN
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import GoldPassage, LabelledQuestion, lacking, write_questions
 from jaxrag.data.draw import Draw
+from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage, Question
@@ -48,6 +48,14 @@ def test_the_papers_split_and_corpus_are_the_default(cache):
     assert len(data.passages) == ROWS // 2
     assert data.gold == {f"dev{n}": (f"c{n // 2}",) for n in range(ROWS)}
     assert data.grades == {}
+
+
+def test_a_question_does_not_find_its_own_passages(cache):
+    whole = Benchmark("boolq").load(cache)
+    data = Benchmark("boolq", corpus=OTHERS, first=3).load(cache)
+    assert [q.hidden for q in data.questions] == [("c0",), ("c0",), ("c1",)] and data.gold == {}
+    assert data.passages.identity == whole.passages.identity
+    assert data.identity != Benchmark("boolq", first=3).load(cache).identity
 
 
 def test_other_sizes_than_the_published_ones_are_told(cache, caplog):

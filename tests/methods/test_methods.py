@@ -188,10 +188,19 @@ def test_fixed_mixes(mix, expected):
     assert kept(run(config, ScriptedModel(PAIRS), index())) == expected
 
 
-def test_a_fixed_mix_replaces_duplicates():
+@pytest.mark.parametrize(
+    ("mix", "expected"),
+    [
+        (FixedMix(2, 1), ["a", "b", "c"]),
+        (FixedMix(2, 1, "keep"), ["a", "b", "a"]),
+        (FixedMix(1, 2, "keep"), ["a", "a", "b"]),
+    ],
+)
+def test_a_fixed_mix_replaces_duplicates_or_keeps_them(mix, expected):
     same = {**QUERIES, "A pseudo text.": 0}  # p searches like q: a, b, c
-    config = dataclasses.replace(DPR_AIS, candidates=FixedMix(2, 1), select=Top(k=3))
-    assert kept(run(config, ScriptedModel(PAIRS), index(same))) == ["a", "b", "c"]
+    config = dataclasses.replace(DPR_AIS, candidates=mix, select=Top(k=3))
+    found = run(config, ScriptedModel(PAIRS), index(same))
+    assert kept(found) == expected
 
 
 def test_pairs_retrieves_on_disagreement_with_four_calls():
@@ -320,6 +329,7 @@ def test_missing_tools_are_named():
         (lambda: OnePath(by="luck"), r"candidates\.by"),
         (lambda: DualPath(n=-1), r"candidates\.n"),
         (lambda: FixedMix(0, 3), r"candidates\.from_query"),
+        (lambda: FixedMix(duplicates="drop"), "duplicates is 'drop'; allowed: replace, keep"),
         (lambda: Top(k=0), r"select\.k"),
         (lambda: AIS(score="sum"), r"select\.score"),
         (lambda: Rerank(k=0), r"select\.k"),

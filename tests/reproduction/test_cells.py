@@ -3,18 +3,21 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.significance import Interval
+from jaxrag.evaluation.significance import Interval, crossed_interval
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, read_cells, table_cells
 from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.printed.cell_text import cell_text, our_text
 from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column
-from jaxrag.reproduction.printed.measured import Measured, mean_interval
+from jaxrag.reproduction.printed.measured import Measured, mean_interval, over_seeds
 from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Line, Scale, Table
 from jaxrag.runs.job import Outcome
@@ -185,6 +188,41 @@ def test_cells_as_csv_and_latex() -> None:
     lines = page.latex([cell, missing], PRINTED).splitlines()
     shown = r"20.0 {\scriptsize [10.0, 30.0] printed 30.5 (-10.5) differs}"
     assert rf"Base & {shown} &  \\" in lines
+
+
+def test_a_row_of_several_seeds_is_their_mean_with_the_split_of_its_variance(
+    tmp_path: Path,
+) -> None:
+    """Means 1/4 and 3/4 of two seeds, 1, 1/2, 1/2, 0 of the questions; the other row is one run."""
+    first, second = write(tmp_path / "a", [1, 0, 0, 0]), write(tmp_path / "b", [1, 1, 1, 0])
+    seeded = Results(first.directories, None, [second.directories])
+    results = {(0, "paper-nq"): write(tmp_path / "base", [1, 0, 0, 0]), (1, "paper-nq"): seeded}
+    cells = cells_at("paper", results)
+    found = cells[1, "paper-nq", "EM"]
+    assert found.ours is not None and found.interval is not None
+    assert found.ours.values == {"q0": 1, "q1": 0.5, "q2": 0.5, "q3": 0}
+    table = np.array([[1.0, 0, 0, 0], [1, 1, 1, 0]])
+    assert found.ours.interval == crossed_interval(table)
+    assert found.deviations == pytest.approx({"seeds": 35.36, "questions": 40.82}, abs=0.01)
+    assert re.match(r"50\.0 \[.*\], 2 seeds \(sd 35\.4\)", cell_text(found))
+    gain = cells[1, "paper-nq", "gain"]  # 0 of the first seed, 0 1 1 0 of the second
+    assert gain.ours is not None
+    assert gain.ours.interval == crossed_interval(table - np.array([1.0, 0, 0, 0]))
+    assert not cells[0, "paper-nq", "EM"].deviations
+    record = json.loads(json.dumps(as_json([*cells.values()], PRINTED)))
+    line = next(one for one in record["cells"] if one["row"] == 1 and one["metric"] == "EM")
+    assert [one["values"] for one in line["seeds"]] == table.tolist()
+    assert [one["mean"] for one in line["seeds"]] == [25, 75] and line["sd"] == found.deviations
+    back = {(cell.row, cell.metric): cell for cell in read_cells(record, Path("record.json"))}
+    assert our_text(back[1, "EM"]) == our_text(found)
+
+
+def test_seeds_of_what_is_no_mean_over_questions() -> None:
+    """Half-widths 3 within a seed and, of 5 and 7, 12.706 / sqrt(2) * sqrt(2) between seeds."""
+    found = over_seeds([Measured(Interval(mean, mean - 3, mean + 3, 9)) for mean in (5, 7)])
+    half = math.hypot(3, 12.7062)
+    assert found.interval == pytest.approx((6, 6 - half, 6 + half, 9), abs=1e-4)
+    assert len(found.seeds) == 2 and not found.values
 
 
 def test_records_keep_the_values_of_questions() -> None:

@@ -33,6 +33,7 @@ def test_baselines_have_the_prompts_of_their_paper(method: str) -> None:
     for config, prompts in ((pairs, "pairs"), (dtr, "dtr")):
         job: Any = config.get_config(f"{method}@paper-hotpotqa")
         assert job.method.reader.prompts == prompts
+        assert job.method.reader.passage_tokens == 1024  # or a rationale loses its answer
 
 
 def test_rows_read_as_many_passages_as_printed() -> None:
@@ -43,6 +44,8 @@ def test_rows_read_as_many_passages_as_printed() -> None:
     for job in runs("pairs/table3"):
         mixed = isinstance(job.method.candidates, FixedMix)
         assert job.method.select.k == 3 and (not mixed or job.method.candidates.from_query < 3)
+    for table in ("pairs/table3", "dtr/table3"):  # rows beside mixes of three, at every scale
+        assert {job.method.select.k for job in runs(table, "small")} == {3}
     assert all(job.method.select.k == 3 for job in runs("dtr/table4", "small"))
 
 

@@ -7,11 +7,14 @@ from configs import r3
 from configs.data import training_of
 from configs.papers import ALL
 from configs.papers.r3 import share_of
+from jaxrag.data.draw import Draw
 from jaxrag.methods.r3.jobs import TrainDpr
 from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.retrieval.dense.dpr import Dpr
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.run import Run
 
 NAMES = [*dict.fromkeys(name for name in (*ALL.tables, *ALL.figures) if name.startswith("r3/"))]
 
@@ -89,6 +92,20 @@ def test_periodic_re_indexing_begins_with_dpr_trained_on_ms_marco(tmp_path: Path
             online = [at for at in range(steps) if made.training.is_online(at, steps)]
             assert len(range(online[0], steps, every)) == 3
     assert isinstance(before, TrainDpr) and before.data[0] == training_of("msmarco")[0]
+
+
+def test_relevance_and_answer_probability_order_the_same_passages_of_the_same_questions(
+    tmp_path: Path,
+) -> None:
+    work = Work(tmp_path)
+    table = printed_tables()["r3/table6"]
+    add_table(work, ALL.tables["r3/table6"], table, "paper", ["nq"])
+    runs = [job for job in work.jobs.values() if isinstance(job, Run)]
+    assert {run.method.name for run in runs} == {"r3", "answer_probability"}
+    for run in runs:
+        data, index = run.data, run.index
+        assert isinstance(data, Draw) and (data.part, data.train, run.limit) == ("train", 1000, 0)
+        assert isinstance(index, Sidr) and (index.search, index.m) == ("late", 100)
 
 
 def test_progress_counts_the_on_policy_phase() -> None:

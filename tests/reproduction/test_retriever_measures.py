@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory
+from jaxrag.evaluation.significance import crossed_interval
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
@@ -67,6 +68,20 @@ def test_curves_are_over_the_share_of_the_training(tmp_path: Path) -> None:
     # values of questions at both ends only
     assert numbers["long"][0]["values"] == {"0": 0, "1": 0} and "values" not in numbers["long"][1]
     assert numbers["short"][1]["values"] == {"0": 1, "1": 0}
+
+
+def test_a_curve_of_several_seeds_is_their_mean(tmp_path: Path) -> None:
+    """The second seed has one evaluation less, and no value of one question."""
+    first = training_at(tmp_path / "a", {0: [0, 1, 1], 5: [1, 1, 0], 10: [1, 1, 1]})
+    second = training_at(tmp_path / "b", {0: [0, 0, np.nan], 6: [1, 0, 1]})
+    results = {"nq": Results({"one": first}, None, [{"one": second}])}
+    [picture] = accuracy_curves("r3/figure9", "A test", ["one"], results)
+    start, end = picture.numbers["nq"]["one"]  # type: ignore[index]
+    assert start["values"] == {"0": 0, "1": 0.5} and start["seeds"] == [2 / 3, 0]
+    assert (start["mean"], start["n"], end["progress"]) == (25, 2, 50)
+    assert end["values"] == {"0": 1, "1": 0.5, "2": 0.5}
+    mean, low, high, _ = crossed_interval(np.array([[1.0, 1, 0], [1, 0, 1]]))
+    assert (end["mean"], end["low"], end["high"]) == (100 * mean, 100 * low, 100 * high)
 
 
 def test_ends_of_curves_are_compared_in_pairs(tmp_path: Path) -> None:

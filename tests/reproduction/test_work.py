@@ -1,6 +1,7 @@
 """Jobs of tables: shared, in order, resumed."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ import pytest
 
 from configs.papers import ALL
 from jaxrag.engines.local.engine import Local
+from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction import work as module
-from jaxrag.reproduction.printed.tables import printed_tables
-from jaxrag.reproduction.work import Work, add_figure, add_table, chosen
+from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.parts import combine
+from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
+from jaxrag.reproduction.tables import Line, Setting, Table
+from jaxrag.reproduction.work import Work, add_figure, add_row, add_table, chosen
 from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome
 from jaxrag.runs.run import Run
@@ -98,6 +103,50 @@ def test_names_of_directories_do_not_depend_on_the_parent(tmp_path: Path) -> Non
         names.append(work.add(lambda made: Count("run", f"{made(Count('training'))}/x")).name)
     assert names[0] == names[1]
     assert Work(tmp_path).add(lambda made: Count("run", "elsewhere")).name != names[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(Count):
+    """A training with a seed."""
+
+    training: RankerTraining = RankerTraining()
+    head_seed: int = 0
+
+
+def test_what_needs_a_training_is_made_for_each_seed_and_the_rest_once(tmp_path: Path) -> None:
+    def run(row: PrintedRow, setting: Setting) -> Count:
+        labels = setting.directory(Count("labels"))
+        training = Training("training", source=str(labels))
+        return Count("run", source=str(setting.directory(training)))
+
+    lines = {"ours": Line(run), "base": Line(lambda row, setting: Count("base"))}
+    table = Table(lambda scale, dataset: dataset, lines)
+    rows = [PrintedRow(name, name, "", "", 3, {"nq": {"EM": 1.0}}, {}, {}, {}) for name in lines]
+    work, one = Work(tmp_path, seeds=3), Work(tmp_path)
+    ours, base = (add_row(work, table, row, "small", "nq", "nq") for row in rows)
+    jobs = [job.name for job in work.jobs.values()]
+    assert sorted(jobs) == ["base", "labels", *["run"] * 3, *["training"] * 3]
+    trainings: Any = [job for job in work.jobs.values() if isinstance(job, Training)]
+    assert [(job.training.seed, job.head_seed) for job in trainings] == [(0, 0), (1, 1), (2, 2)]
+    assert len(set(ours.paths)) == 3 and len(base.paths) == 1
+    # the first seed is that of a command without seeds
+    assert add_row(one, table, rows[0], "small", "nq", "nq").paths == ours.paths[:1]
+    EXECUTED.clear()
+    assert work.execute(ours.paths) == 0 and EXECUTED.count("labels") == 1 and ours.there
+    shutil.rmtree(ours.paths[2])
+    assert not ours.there
+
+
+def test_parts_of_several_seeds(tmp_path: Path) -> None:
+    """A part is whole when the jobs of all its seeds are finished."""
+    outputs = Results({"": tmp_path / "0"}, None, [{"": tmp_path / "1"}])
+    done = {tmp_path / "0"}
+    add = {(): {"nq": outputs}, ("nq",): {"nq": outputs}, ("webq",): {}}
+    found, parts = combine(["webq"], [["nq"]], lambda only: add[tuple(only)], done.__contains__)
+    assert (found, parts) == ({}, [["webq"]])
+    done.add(tmp_path / "1")
+    found, parts = combine(["webq"], [["nq"]], lambda only: add[tuple(only)], done.__contains__)
+    assert found["nq"].paths == outputs.paths and parts == [["nq"], ["webq"]]
 
 
 def test_only() -> None:

@@ -127,6 +127,17 @@ def test_searches_are_in_the_order_of_their_calls():
     assert [search["ids"] for search in trace["searches"]] == [["d"], ["c"], ["a"]]
 
 
+def test_hidden_passages_are_found_by_no_search():
+    question = dataclasses.replace(QUESTION, hidden=("c", "elsewhere"))
+
+    async def step(episode):
+        await episode.search("Rome", 2)
+        await episode.about("Rome", path="part").search("Rome", 1)
+
+    _, trace = run_episode(step, tools_of(ScriptedModel({}), index()), question)
+    assert [search["ids"] for search in trace["searches"]] == [["b", "a"], ["b"]]
+
+
 def test_direct_answers_and_pseudo_contexts_are_asked_once():
     async def step(episode):
         first, again = await episode.direct(), await episode.direct()

@@ -11,7 +11,7 @@ from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.parquet_input import read_parquet
 from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import OWN, SetRow, context
+from jaxrag.data.set_row import OTHERS, SetRow, context
 from jaxrag.types import InputError, Question
 
 _MIRROR = "https://huggingface.co/datasets/openlifescienceai/medmcqa/resolve/main/data"
@@ -30,15 +30,15 @@ class MedMCQA(BenchmarkBuilder, skip_registration=True):
     the parquet mirror. Which it is is decided by the whole file (a 0 or a 4 occurs) and checked
     against the explanations that name the letter ("Ans. (b)"): fewer of them may agree with the
     chosen count than with the other, or the file is refused. The explanation tells the answer, so
-    that searching the contexts is easier than searching Wikipedia. Test answers are not published.
-    ARS-RAG draws 1,600 and 400 questions (`jaxrag.data.draw`).
+    a question does not find its own; with `Benchmark.corpus` "contexts" it does. Test answers are
+    not published. ARS-RAG draws 1,600 and 400 questions (`jaxrag.data.draw`).
     """
 
     NAME = "medmcqa"
     SPLITS: ClassVar = {"train": 182_822, "dev": 4_183}
     EVALUATED = "dev"
     TASK = "multiple_choice"
-    CORPUS = OWN
+    CORPUS = OTHERS
     FILES: ClassVar = {
         _TRAIN: f"{_MIRROR}/train-00000-of-00001.parquet",
         _DEV: f"{_MIRROR}/validation-00000-of-00001.parquet",

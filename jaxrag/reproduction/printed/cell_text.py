@@ -19,7 +19,10 @@ def our_text(cell: Cell) -> tuple[str, str]:
         return "", ""
     if interval.low == interval.high:
         return f"{interval.mean:.{digits}f}", ""
-    return f"{interval.mean:.{digits}f}", f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    ends = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    if cell.ours and cell.ours.seeds:
+        ends += f", {len(cell.ours.seeds)} seeds (sd {cell.deviations['seeds']:.{digits}f})"
+    return f"{interval.mean:.{digits}f}", ends
 
 
 def printed_text(cell: Cell) -> str:

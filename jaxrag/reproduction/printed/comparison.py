@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.printed.tables import AVERAGE
@@ -80,9 +82,33 @@ class Cell(NamedTuple):
         """Our value with its interval, in the table's unit."""
         if self.ours is None or not self.ours.interval.n:
             return None
+        return self.scaled(self.ours.interval)
+
+    def scaled(self, interval: Interval) -> Interval:
+        """An interval in the table's unit."""
         factor = 100 if self.unit in PERCENT else 1
-        mean, low, high, n = self.ours.interval
+        mean, low, high, n = interval
         return Interval(factor * mean, factor * low, factor * high, n)
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Sample standard deviations, in the table's unit, of a mean over seeds of trainings.
+
+        Of the "seeds": between their means; of the "questions": between theirs, if it is a mean
+        over questions. Empty for one seed.
+        """
+        if self.ours is None or not self.ours.seeds:
+            return {}
+        factor = 100 if self.unit in PERCENT else 1
+        means = {
+            "seeds": [one.interval.mean for one in self.ours.seeds],
+            "questions": [*self.ours.values.values()],
+        }
+        return {
+            name: factor * float(np.std(some, ddof=1))
+            for name, some in means.items()
+            if len(some) > 1
+        }
 
     @property
     def agrees(self) -> bool | None:

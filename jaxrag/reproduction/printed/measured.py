@@ -13,7 +13,13 @@ from jaxtyping import Float
 
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.significance import Interval, interval, paired_difference
+from jaxrag.evaluation.significance import (
+    Interval,
+    crossed_interval,
+    interval,
+    paired_difference,
+    seed_interval,
+)
 
 
 class Measured(NamedTuple):
@@ -22,10 +28,12 @@ class Measured(NamedTuple):
     Attributes:
       interval: the value with its 95 % interval; shares between 0 and 1.
       values: by question id, where the value is a mean over questions; else empty.
+      seeds: the values of each seed of the trainings, of which these are means; empty for one seed.
     """
 
     interval: Interval
     values: Mapping[str, float] = {}
+    seeds: tuple[Measured, ...] = ()
 
 
 class ScoredRun:
@@ -63,8 +71,39 @@ class ScoredRun:
         return Measured(interval(values), by_question)
 
 
+def over_seeds(seeds: Sequence[Measured]) -> Measured:
+    """The mean over the seeds of trainings, with an interval over seeds and questions.
+
+    Of means over questions: `crossed_interval` of the questions that all seeds have. Of others: the
+    mean half-width of the seeds' intervals, and that of Student's interval over the seeds, added as
+    squares. As the first holds a seed's variance within its questions whole, this is not too
+    narrow.
+    """
+    first, *others = seeds
+    if not others:
+        return first
+    names = [name for name in first.values if all(name in one.values for one in others)]
+    if names:
+        table = np.array([[one.values[name] for name in names] for one in seeds])
+        values = dict(zip(names, table.mean(0).tolist(), strict=True))
+        return Measured(crossed_interval(table), values, tuple(seeds))
+    between = seed_interval(np.array([one.interval.mean for one in seeds]))
+    ends = np.array([(i.mean - i.low, i.high - i.mean) for i, *_ in seeds]).mean(0)
+    below, above = np.hypot(ends, between.high - between.mean).tolist()
+    mean, n = between.mean, min(one.interval.n for one in seeds)
+    return Measured(Interval(mean, mean - below, mean + above, n), {}, tuple(seeds))
+
+
 def difference(ours: Measured, theirs: Measured) -> Measured:
-    """Mean of ours minus theirs, paired on the questions that both answered."""
+    """Mean of ours minus theirs, paired on the questions that both answered.
+
+    With seeds of trainings, it is that of each seed, and their mean; a side without any stands
+    against each.
+    """
+    count = max(len(ours.seeds), len(theirs.seeds))
+    if count:
+        sides = (one.seeds or (one,) * count for one in (ours, theirs))
+        return over_seeds([difference(*pair) for pair in zip(*sides, strict=True)])
     names = [name for name in ours.values if name in theirs.values]
     pairs = np.array([(ours.values[name], theirs.values[name]) for name in names]).reshape(-1, 2)
     paired = paired_difference(pairs[:, 0], pairs[:, 1])

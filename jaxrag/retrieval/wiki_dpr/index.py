@@ -100,8 +100,10 @@ class ImportedVectors:
         state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
         if state != "built" and not self.source:
             raise InputError(
-                f"{directory} holds no complete import ({state}). Give the published files: "
-                "--config.index.source=PATH."
+                f"{directory} holds no complete import ({state}). Give the published files, "
+                "--config.index.source=PATH, or import them before: python -m experiments.index "
+                "--config configs/errr.py:rag@paper-popqa --config.index=WikiDpr "
+                "--config.index.exact=True --config.index.source=PATH."
             )
         return state == "built"
 
@@ -162,9 +164,13 @@ class WikiDpr(ImportedVectors):
           InputError: nothing is imported and no ``source`` given; see `import_published`.
         """
         directory, encoder = self._directory(cache), self.encoder.load()
-        if not self._is_imported(directory):
+        if not self.is_imported(cache):
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
         return self._open(directory, Passages.open(directory / PASSAGES), encoder, self.metric)
+
+    def is_imported(self, cache: Path) -> bool:
+        """Whether the vectors are imported; InputError if not, and no ``source`` is given."""
+        return self._is_imported(self._directory(cache))
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Imports the vectors; not in parts."""

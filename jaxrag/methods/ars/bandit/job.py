@@ -7,7 +7,7 @@ directory of the job holds
                   last epoch
 ``bandit.json``   scores, regret and choices with intervals (see `summary`)
 ``report.html``   the same as a page
-``bandits``       checkpoints of the learner's first seed, by table and scheme (see `load_bandit`)
+``bandits``       checkpoints of the learner, by table, scheme and seed (see `bandit_of`)
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from jaxrag.methods.ars.bandit.training import BanditResult, Contexts, contexts_
 from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.types import InputError
 
-BANDITS = "bandits"
 _log = logging.getLogger("jaxrag")
 LAMBDAS = (0.0, 0.01, 0.02, 0.03, 0.04)
 """Penalties lambda of the paper's appendix C."""
@@ -135,6 +134,19 @@ class TrainBandit:
         return Outcome((*shown, f"wrote {page}"), page, width=160)
 
 
+def bandit_of(directory: str | Path, table: str, scheme: RewardScheme, seed: int = 0) -> Path:
+    """The checkpoint of a seed's bandit in the directory of its job, see `load_bandit`.
+
+    Args:
+      directory: of the job.
+      table: name of the reward table.
+      scheme: of the rewards.
+      seed: of the training.
+    """
+    name = scheme.name.replace(" ", "-") + (f"-seed-{seed}" if seed else "")
+    return Path(directory) / "bandits" / table / name
+
+
 def _check_comparable(first: RewardTable, other: RewardTable) -> None:
     """Refuses tables of other rewriters, orders or readers than the first; rankers may differ.
 
@@ -210,10 +222,10 @@ def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[s
 
 
 def _keep(task: _Task, result: BanditResult, directory: Path) -> dict[str, Any]:
-    """Writes the checkpoint of the first seed; returns the training's line of curves.jsonl."""
+    """Writes the checkpoint; returns the training's line of curves.jsonl."""
     about = {"table": task.table.name, "scheme": task.scheme.name, "seed": task.seed}
-    if result.bandit is not None and task.seed == 0:
-        path = directory / BANDITS / task.table.name / task.scheme.name.replace(" ", "-")
+    if result.bandit is not None:
+        path = bandit_of(directory, task.table.name, task.scheme, task.seed)
         write_bandit(path, result.bandit, trained=about)
         if task.table.trained_on:
             write_trained_on(path, task.table.trained_on)

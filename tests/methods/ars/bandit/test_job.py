@@ -14,7 +14,7 @@ from experiments import report
 from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.methods.ars.bandit import job as bandit_job
 from jaxrag.methods.ars.bandit.reward_table import read_table
-from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb
+from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb, RewardScheme
 from jaxrag.methods.ars.bandit.trained import load_bandit
 from jaxrag.types import InputError
 from tests.methods.ars.bandit import small_table
@@ -103,9 +103,10 @@ def test_metrics_of_the_learnable_tables_by_hand(whole: Path) -> None:
 
 def test_saved_bandits_choose_the_recorded_arms(job: bandit_job.TrainBandit, whole: Path) -> None:
     table = read_table(job.tables[1])
-    for scheme, place in (("weighted", "weighted"), ("lambda 1", "lambda-1")):
-        found = load_bandit(whole / "bandits" / "hotpotqa" / place, encoder="encoder A")
-        name = f"hotpotqa/{scheme}/NeuralUCB/0"
+    for scheme, seed in ((RewardScheme(), 0), (RewardScheme(), 1), (RewardScheme(penalty=1), 1)):
+        place = bandit_job.bandit_of(whole, "hotpotqa", scheme, seed)
+        found = load_bandit(place, encoder="encoder A")
+        name = f"hotpotqa/{scheme.name}/NeuralUCB/{seed}"
         line = next(line for line in lines_of(whole) if line["training"] == name)
         np.testing.assert_array_equal(found.choose(table.contexts[~table.train]), line["chosen"])
 
