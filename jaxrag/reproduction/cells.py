@@ -146,7 +146,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
         if cell.ours and cell.ours.values:
             ids.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
     for cell in cells:
-        row, names = printed.rows[cell.row], ids.get(cell.column.data, ())
+        row, names = printed.rows[cell.row], [*ids.get(cell.column.data, ())]
         lines.append(
             {
                 "row": cell.row,
