@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from configs.papers import ALL
+from configs.papers.models import PUBLISHED
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.student import TrainQueryOptimizer
+from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.check import key_variables, problems, requirements
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes
@@ -43,7 +47,9 @@ def test_the_local_setting_searches_the_published_vectors_and_needs_no_web(tmp_p
     assert {one for one in indexes if one} == {WikiDpr(exact=True)}
     assert "BRAVE_API_KEY" not in {key for job in jobs for key in key_variables(job)}
     training = next(job for job in jobs if isinstance(job, TrainRrr))
-    found = problems({tmp_path / "ppo": training}, tmp_path, {})
+    found = problems(
+        {tmp_path / "ppo": training}, tmp_path, PUBLISHED, Devices.of(jax.local_devices())
+    )
     assert any("holds no complete import" in message for message in found)
     web = [job.run.index for job in jobs_of(tmp_path, "errr/table2") if isinstance(job, TrainRrr)]
     assert {*web} == {Web()}

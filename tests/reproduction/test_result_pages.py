@@ -116,6 +116,10 @@ def test_the_command_of_a_cell_makes_its_row(name: str) -> None:
             last = shlex.split(command(one, printed, {"command": "c"}))[-1]
             wanted = chosen(printed, last.removeprefix("--only=").split(","), table.datasets)
             assert wanted.row(row) and wanted.datasets == [*column.datasets[:1]]
+            for kind in ("generator", "retriever"):  # not all of a method with several
+                same = {getattr(one, kind) for one in printed.rows if one.method == row.method}
+                chosen_ones = same & {*getattr(wanted, f"{kind}s")}
+                assert len(same) == 1 or chosen_ones < same or not getattr(row, kind)
 
 
 class Asking:
