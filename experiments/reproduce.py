@@ -213,7 +213,6 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
-    values.seeds = values.seeds or (3 if values.scale == "paper" else 1)
     read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:

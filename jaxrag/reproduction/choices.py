@@ -57,7 +57,7 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         limit=values.limit,
         sizes=values.sizes,
         ratio=_ratio(values.thresholds),
-        seeds=values.seeds,
+        seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )
 

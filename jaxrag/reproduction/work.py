@@ -327,11 +327,11 @@ def chosen(
 
 _MATCHES: Mapping[str, Callable[[str, str], bool]] = {
     "data sets": lambda name, own: name == own,
-    "generators": lambda name, own: name in (own, *re.split(r"[-:\s]", own)),
-    "retrievers": lambda name, own: name in (own, *re.split(r"[-_+\s]", own)),
+    "generators": lambda name, own: name in re.split(r"[-:\s]", own),
+    "retrievers": lambda name, own: name in re.split(r"[-_+\s]", own),
 }
-"""Whether a name of ``--only`` is one of a kind; of other kinds, a name stands for all that begin
-with it."""
+"""Whether a name of ``--only`` that is no whole name of a kind stands for one of it; of other
+kinds, it stands for all that begin with it."""
 
 
 def _chosen(
@@ -345,7 +345,8 @@ def _chosen(
         matching = {}
         for kind, parts in kinds.items():
             same = _MATCHES.get(kind, lambda name, own: own == name or own.startswith(f"{name}_"))
-            matching[kind] = {part for part in parts if part and same(name, part)}
+            whole_name = {name} if kind in _MATCHES and name in parts else set()
+            matching[kind] = whole_name or {part for part in parts if part and same(name, part)}
         if not any(matching.values()):
             texts = (
                 f"{kind} are {', '.join(dict.fromkeys(filter(None, parts)))}"

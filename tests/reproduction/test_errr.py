@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from configs.papers import ALL
 from configs.papers.models import PUBLISHED
 from jaxrag.data.benchmark import Benchmark
@@ -20,6 +18,8 @@ from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.run import Run
+
+HERE = Devices(1, 16e9, cpu=True)
 
 
 def test_rewriters_learn_as_many_tokens_as_they_write(tmp_path: Path) -> None:
@@ -47,9 +47,7 @@ def test_the_local_setting_searches_the_published_vectors_and_needs_no_web(tmp_p
     assert {one for one in indexes if one} == {WikiDpr(exact=True)}
     assert "BRAVE_API_KEY" not in {key for job in jobs for key in key_variables(job)}
     training = next(job for job in jobs if isinstance(job, TrainRrr))
-    found = problems(
-        {tmp_path / "ppo": training}, tmp_path, PUBLISHED, Devices.of(jax.local_devices())
-    )
+    found = problems({tmp_path / "ppo": training}, tmp_path, PUBLISHED, HERE)
     assert any("holds no complete import" in message for message in found)
     web = [job.run.index for job in jobs_of(tmp_path, "errr/table2") if isinstance(job, TrainRrr)]
     assert {*web} == {Web()}
@@ -68,4 +66,4 @@ def test_ppo_trains_on_the_first_questions_of_a_training_split(tmp_path: Path) -
     assert all(job.run.limit == 1000 and job.leakage == "drop" for job in jobs)
     data: list[Any] = [job.run.data for job in jobs]
     assert data[0] == Benchmark("ambigqa", "train", "psgs_w100") and data[1].train == 900
-    assert requirements("ppo", jobs[0], {}).questions == 1000
+    assert requirements("ppo", jobs[0], PUBLISHED, HERE).questions == 1000
