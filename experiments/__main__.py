@@ -19,6 +19,7 @@ COMMANDS = (
     "report",
     "status",
     "explain",
+    "prompts",
     "reproduce",
     "data",
     "index",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job
@@ -84,6 +84,66 @@ def check_replacements(files: Mapping[str, str], used: Collection[str]) -> None:
                     f"{file} [{role}] has the words {list(words)}: give as many as the set {name}, "
                     f"which has {list(template.words)}."
                 )
+
+
+class RoleCheck(NamedTuple):
+    """What a role of a file has otherwise than that of a shipped set, each in a few words."""
+
+    inputs: tuple[str, ...]
+    form: tuple[str, ...] = ()
+    same: bool = False
+
+
+def check_roles(ours: prompts.PromptSet, own: prompts.PromptSet) -> dict[str, RoleCheck]:
+    """Compares a file's roles with those of the set that it stands for; words are not compared.
+
+    Args:
+      ours: the set, whose roles are all compared.
+      own: the file.
+
+    Returns:
+      By role, and "passages" for the layout of passages.
+    """
+    found = {
+        role: _check_role(template, own.roles[role])
+        if role in own.roles
+        else RoleCheck(("the role is missing",))
+        for role, template in ours.roles.items()
+    }
+    inputs, form = _check_fields(ours.passage, own.passage)
+    if ours.joiner != own.joiner:
+        form += (f"joiner {own.joiner!r} (ours {ours.joiner!r})",)
+    same = (ours.passage, ours.joiner) == (own.passage, own.joiner)
+    return {**found, "passages": RoleCheck(inputs, form, same)}
+
+
+def _check_fields(ours: str, own: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fields that a text lacks or has besides ours, and their order if that alone differs."""
+    before, after = prompts.fields_of(ours), prompts.fields_of(own)
+    lacking = [f"lacks {{{name}}}" for name in before if name not in after]
+    more = [f"also has {{{name}}}" for name in after if name not in before]
+    moved = not (lacking or more) and before != after
+    order = (f"{', '.join(after)} in this order (ours {', '.join(before)})",) if moved else ()
+    return (*lacking, *more), order
+
+
+def _check_role(ours: prompts.Template, own: prompts.Template) -> RoleCheck:
+    inputs, form = _check_fields(ours.user, own.user)
+    if len(ours.words) != len(own.words):
+        inputs += (f"{len(own.words)} words (ours {len(ours.words)})",)
+    for name in ("parse", "stop", "chat"):
+        before, after = getattr(ours, name), getattr(own, name)
+        if before != after:
+            form += (f"{name} {after!r} (ours {before!r})",)
+    if bool(ours.system) != bool(own.system):
+        form += ("has a system message" if own.system else "lacks a system message",)
+    if (count := len(own.demonstrations)) != len(ours.demonstrations):
+        form += (f"{count} demonstrations (ours {len(ours.demonstrations)})",)
+    text = f"{own.system}{own.user}{own.demonstrations}"
+    if (own.parse == "tags") != ("<answer>" in text):
+        asked = "asks for <answer>" if "<answer>" in text else "does not ask for <answer>"
+        form += (f"{asked}, and parse is {own.parse!r}",)
+    return RoleCheck(inputs, form, ours == own)
 
 
 def replacement_record(files: Mapping[str, str], used: Collection[str]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def check_script(name: str, arguments: list[str]) -> None:
                 with_value(job, values.key, text)
     elif name == "ask":
         assert script.parse_job(argv, lambda values: None, kind=Run)[1]
-    elif name in ("data", "reproduce", "status"):
+    elif name in ("data", "prompts", "reproduce", "status"):
         script.read_command(argv)
     elif name == "store":
         named = [word for word in arguments[1:] if not word.startswith("-")]  # a sentence has none

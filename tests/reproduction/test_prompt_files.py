@@ -8,12 +8,14 @@ import pytest
 
 from configs import ars, dtr
 from configs.papers import ALL
+from experiments import prompts as check_prompts
 from experiments import reproduce
 from jaxrag.core.hashing import canonical
 from jaxrag.reproduction import page
 from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
+    check_roles,
     read_replacements,
     replacement_record,
     sets_in_use,
@@ -144,6 +146,78 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, own: str) -> None:
     words = '[relevance]\nuser = "{question} {passage}"\n'
     with pytest.raises(InputError, match=r"\[relevance\] has the words \[\]: give as many as"):
         check_replacements({"ars": write(tmp_path / "words.toml", words, "ars")}, ["ars"])
+
+
+CHANGED = """
+extends = "pairs"
+[direct]
+user = "{question}"
+parse = "tags"
+[context]
+user = "{question} <answer> {passages}"
+system = "S"
+parse = "tags"
+stop = ["."]
+chat = false
+[judge]
+user = "Mine. {question}"
+parse = "first_line"
+words = ["yes", "no"]
+[[judge.demonstrations]]
+user = "u"
+assistant = "a"
+[pseudo_context]
+user = "Mine. {question}"
+[rationale]
+user = "Mine, in <answer>. {question}"
+[passages]
+passage = "{text}"
+joiner = "|"
+"""
+
+
+def test_a_file_is_compared_role_by_role(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(CHANGED, "utf-8")
+    found = check_roles(prompts.load("pairs"), prompts.load(str(file)))
+    assert found.pop("direct") == ((), ("does not ask for <answer>, and parse is 'tags'",), False)
+    assert found.pop("context") == (
+        (),
+        (
+            "question, passages in this order (ours passages, question)",
+            "stop ('.',) (ours ())",
+            "chat False (ours True)",
+            "has a system message",
+        ),
+        False,
+    )
+    assert found.pop("judge") == (("2 words (ours 0)",), ("1 demonstrations (ours 0)",), False)
+    assert found.pop("pseudo_context") == ((), (), False)
+    assert found.pop("rationale").form == ("asks for <answer>, and parse is 'text'",)
+    assert found.pop("passages") == (("lacks {title}",), ("joiner '|' (ours '\\n\\n')",), False)
+    assert found and all(one == ((), (), True) for one in found.values())  # as in pairs
+    rewrites = tmp_path / "rewrites.toml"
+    rewrites.write_text('[rewrite]\nuser = "{question}"\n', "utf-8")
+    found = check_roles(prompts.load("ars"), prompts.load(str(rewrites)))
+    assert found["rewrite"].inputs == ("lacks {count}",)
+    assert found["context"].inputs == ("the role is missing",)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ('[judge]\nuser = "Mine. {question}"\n', 0, "[judge] format: parse 'text' (ours 'first_"),
+        ('[passages]\npassage = "{text}"\n', 1, "[passages] inputs: lacks {number}; lacks {title}"),
+    ],
+)
+def test_the_command_says_what_differs_and_its_exit_code_whether_inputs_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, code: int, line: str
+) -> None:
+    file = write(tmp_path / "mine.toml", text)
+    assert check_prompts.main(["prompts", "check", file, "--like=dtr"]) == code
+    said = capsys.readouterr().out.splitlines()
+    assert any(one.startswith(line) for one in said) and "[direct] as shipped" in said
+    assert check_prompts.main(["prompts", "check", "dtr"]) == 0
 
 
 def main(*arguments: str) -> int:

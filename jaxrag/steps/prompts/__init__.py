@@ -15,6 +15,8 @@ belongs to which role.
 from __future__ import annotations
 
 import dataclasses
+import reprlib
+import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -87,6 +89,8 @@ _TYPES: Mapping[str, tuple[type, type | None, str]] = {
     "chat": (bool, None, "true or false"),
 }
 """Types of a role's values and of the parts of lists, and how an error names them."""
+_FORMATTER = string.Formatter()
+_DOTS = 2000  # of one line: reading a key takes as long as the square of its parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,26 +186,25 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
     """Reads a set; ``extending`` are the files that extend it, directly or through others."""
     path = _path(name)
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in Path(__file__).parent.glob("*.toml")))
+        known = ", ".join(shipped())
         raise InputError(f"No prompts named {name!r}: give one of {known}, or a TOML file's path.")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no valid TOML file: {error}.") from error
+    tables = _tables(path)
     roles, layout = {}, {}
     if (extended := tables.pop("extends", None)) is not None:
         base = _extended((*extending, path), extended)
         roles, layout = dict(base.roles), {"passage": base.passage, "joiner": base.joiner}
     own = tables.pop("passages", {})
+    if not isinstance(own, dict):
+        raise InputError(f"{path} passages is {_kind(own)}: make it a table, [passages].")
     unknown = [key for key in tables if key not in FIELDS]
     unknown += [f"passages.{key}" for key in own if key not in ("passage", "joiner")]
     if unknown:
-        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(FIELDS)}.")
+        raise InputError(f"{path} has unknown keys {unknown[:9]}; roles are {', '.join(FIELDS)}.")
     for key, value in own.items():
         if not isinstance(value, str):
-            raise InputError(f"{path} passages.{key} is {value!r}: give a text.")
+            raise InputError(f"{path} passages.{key} is {_kind(value)}: give a text.")
     allowed = ("number", "title", "text")
-    _check_fields(f"{path} passages.passage", own.get("passage", ""), allowed)
+    _fields(f"{path} passages.passage", own.get("passage", ""), allowed)
     roles |= {role: _template(path, role, table) for role, table in tables.items()}
     return PromptSet(str(path), roles, **(layout | own))
 
@@ -243,6 +246,16 @@ def content_digest(name: str) -> str:
     return digest(repr(dataclasses.replace(load(name), path="")))
 
 
+def shipped() -> list[str]:
+    """Names of the sets beside this module."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.toml"))
+
+
+def fields_of(text: str) -> list[str]:
+    """Names of the fields of a set's text, in their order, each once."""
+    return list(dict.fromkeys(name for _, name, _, _ in _FORMATTER.parse(text) if name is not None))
+
+
 def _shipped(name: str) -> Path:
     """The file of a set beside this module, whether there is one or not."""
     return Path(__file__).parent / f"{name}.toml"
@@ -259,46 +272,76 @@ def _extended(files: tuple[Path, ...], name: object) -> PromptSet:
     A user's own dtr.toml may extend our "dtr".
     """
     if not isinstance(name, str) or (name == files[-1].stem and not _shipped(name).exists()):
-        raise InputError(f"{files[-1]} extends {name!r}: name another set.")
+        raise InputError(f"{files[-1]} extends {_kind(name)}: name another set.")
     if _path(name).resolve() in {file.resolve() for file in files}:
         chain = ", which extends ".join(map(str, (*files[1:], name)))
         raise InputError(f"{files[0]} extends {chain}: let one of them extend another set.")
     return _load(name, files)
 
 
-def _check_fields(where: str, text: str, fields: Sequence[str]) -> None:
+def _tables(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, which may be anyone's: nested deeply, with enormous keys."""
     try:
-        text.format_map(dict.fromkeys(fields, 1))
-    except (KeyError, ValueError, IndexError, AttributeError) as error:
-        raise InputError(
-            f"{where} has a bad field: {error!r}; allowed: {', '.join(fields)}."
-        ) from error
+        text = path.read_text(encoding="utf-8")
+        if any(line.count(".") > _DOTS for line in text.splitlines()):
+            raise ValueError(f"over {_DOTS:,} full stops in one line; break it")
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # TOML's errors and Unicode's are ValueErrors
+        raise InputError(f"{path} is no valid TOML file: {error}.") from error
+
+
+def _kind(value: object) -> str:
+    """A wrong value in an error: its type alone unless it is a text."""
+    return reprlib.repr(value) if isinstance(value, str) else f"of type {type(value).__name__}"
+
+
+def _fields(where: str, text: str, allowed: Sequence[str]) -> list[str]:
+    """The fields of a text, each a plain name: no attribute, index, conversion or format.
+
+    Raises:
+      InputError: a field is none of ``allowed``, or a brace has no partner.
+    """
+    try:
+        parsed = list(_FORMATTER.parse(text))
+    except ValueError as error:
+        raise InputError(f"{where} has a bad field: {error}; a brace alone is {{{{.") from error
+    for _, name, form, conversion in parsed:
+        if name is not None and (name not in allowed or form or conversion):
+            full = f"{name}{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form}"
+            raise InputError(
+                f"{where} has a bad field: {{{full[:50]}}}; allowed: {', '.join(allowed)}."
+            )
+    return [name for _, name, _, _ in parsed if name is not None]
 
 
 def _template(path: Path, role: str, table: Any) -> Template:
     where = f"{path} [{role}]"
     if not isinstance(table, dict):
-        raise InputError(f"{path} {role} is {table!r}: make it a table, [{role}] and its keys.")
+        raise InputError(
+            f"{path} {role} is {_kind(table)}: make it a table, [{role}] and its keys."
+        )
     if unknown := sorted(set(table) - set(_TYPES)):
-        raise InputError(f"{where} has unknown keys {unknown}; allowed: {sorted(_TYPES)}.")
+        raise InputError(f"{where} has unknown keys {unknown[:9]}; allowed: {sorted(_TYPES)}.")
     for key, value in table.items():
         kind, parts, wanted = _TYPES[key]
         if not isinstance(value, kind) or not (
             parts is None or all(isinstance(part, parts) for part in value)
         ):
-            raise InputError(f"{where} {key} is {value!r}: give {wanted}.")
+            raise InputError(f"{where} {key} is {_kind(value)}: give {wanted}.")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
     }
-    for field in FIELDS[role]:
-        if f"{{{field}}}" not in values.setdefault("user", ""):
-            raise InputError(f"{where} user must hold {{{field}}}.")
-    _check_fields(f"{where} user", values["user"], (*FIELDS[role], *OPTIONAL.get(role, ())))
+    allowed = (*FIELDS[role], *OPTIONAL.get(role, ()))
+    found = _fields(f"{where} user", values.setdefault("user", ""), allowed)
+    if missing := [field for field in FIELDS[role] if field not in found]:
+        raise InputError(f"{where} user must hold {{{missing[0]}}}.")
     if values.get("parse", "text") not in _PARSERS:
         raise InputError(f"{where} parse is {values['parse']!r}; allowed: {_PARSERS}.")
     for number, pair in enumerate(values.get("demonstrations", ()), start=1):
-        if set(pair) != {"user", "assistant"}:
-            raise InputError(f"{where} demonstration {number} needs user and assistant.")
+        if set(pair) != {"user", "assistant"} or not all(
+            isinstance(text, str) for text in pair.values()
+        ):
+            raise InputError(f"{where} demonstration {number} needs the texts user and assistant.")
     pairs = values.pop("demonstrations", ())
     demonstrations = tuple((pair["user"], pair["assistant"]) for pair in pairs)
     return Template(**values, demonstrations=demonstrations)

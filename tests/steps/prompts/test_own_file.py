@@ -55,19 +55,50 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("direct = 1", "direct is 1: make it a table"),
-        ("[direct]\nuser = 1", r"\[direct\] user is 1: give a text"),
+        ("direct = 1", "direct is of type int: make it a table"),
+        ("[direct]\nuser = 1", r"\[direct\] user is of type int: give a text"),
         (
             '[direct]\nuser = "{question}"\nstop = "x"',
             r"\[direct\] stop is 'x': give a list of texts",
         ),
         (
             '[direct]\nuser = "{question}"\ndemonstrations = ["x"]',
-            r"demonstrations is \['x'\]: give tables with user and assistant",
+            r"demonstrations is of type list: give tables with user and assistant",
         ),
-        ('[passages]\njoiner = ["x"]', r"passages\.joiner is \['x'\]: give a text"),
-        ('[passages]\npassage = "{titel}"', r"passages\.passage has a bad field: KeyError"),
+        ('[passages]\njoiner = ["x"]', r"passages\.joiner is of type list: give a text"),
+        (
+            '[passages]\npassage = "{titel}"',
+            r"passages\.passage has a bad field: {titel}; allowed: number",
+        ),
+        ("passages = 1", "passages is of type int: make it a table"),
+        (
+            '[direct]\nuser = "{question}"\ndemonstrations = [{user = "u", assistant = 1}]',
+            "demonstration 1 needs the texts user and assistant",
+        ),
+        ('[direct]\nuser = "{{question}}"', r"\[direct\] user must hold {question}"),
+        *(
+            (
+                f'[direct]\nuser = "{{question}} {field}"',
+                rf"\[direct\] user has a bad field: {shown}",
+            )
+            for field, shown in {
+                "{question.text}": "{question.text}",
+                "{question.__class__.__mro__}": "{question.__class__",
+                "{question[0]}": r"{question\[0\]}",
+                "{question!r}": "{question!r}",
+                "{question:4000000000}": "{question:4000000000}",
+                "{question:{question}}": "{question:{question}}",
+                "{0}": "{0}",
+                "{}": "{}",
+                "{question": ".*a brace alone is {{",
+            }.items()
+        ),
+        ('[passages]\npassage = "{number:4000000000}"', r"passages\.passage has a bad field"),
         ("[direct", "is no valid TOML file"),
+        ("a = " + "[" * 50_000 + "]" * 50_000, "is no valid TOML file: maximum recursion depth"),
+        ("a" + ".a" * 50_000 + " = 1", "over 2,000 full stops in one line"),
+        ("[direct]\nuser" + ".a" * 1_500 + " = 1", r"\[direct\] user is of type dict"),
+        ("[direct]\nuser = 0x" + "f" * 9_000, r"\[direct\] user is of type int"),
     ],
 )
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:

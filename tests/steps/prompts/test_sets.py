@@ -30,7 +30,7 @@ def test_a_set_may_extend_another(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('extends = "small"\n[passages]\njoiner = "|"\n')
     assert (prompts.load(str(own)).passage, prompts.load(str(own)).joiner) == (base.passage, "|")
-    for name, said in (('"own"', "extends 'own': name another set"), ("3", "extends 3"),
+    for name, said in (('"own"', "extends 'own': name another set"), ("3", "extends of type int"),
                        ('"none"', "No prompts named 'none'")):  # fmt: skip
         own.write_text(f"extends = {name}\n")
         with pytest.raises(InputError, match=said):

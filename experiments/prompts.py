@@ -1,0 +1,68 @@
+"""Compares a file of prompts with the shipped set that it stands for, role by role.
+
+    jaxrag prompts check my_dtr.toml --like=dtr
+
+prints for each role whether it is missing, and what differs in its inputs (fields, layout of
+passages, number of words) and its format (system message, demonstrations, stop strings, chat, where
+the answer is expected). The words themselves are yours. ``--like`` may be left out where the file
+has the name of a set.
+
+Exit code 0: nothing changes the inputs; 1: a role is missing or has other inputs; 2: wrong input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from experiments.configuration import parse_named, script
+from jaxrag.core.printable import printable
+from jaxrag.reproduction.prompt_files import RoleCheck, check_roles
+from jaxrag.steps import prompts
+from jaxrag.types import InputError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints one line per role."""
+    file, like = read_command(argv)
+    found = check_roles(prompts.load(like), prompts.load(file))
+    for role, one in found.items():
+        print(printable(f"[{role}] {_line(one)}"))
+    return 1 if any(one.inputs for one in found.values()) else 0
+
+
+def read_command(argv: Sequence[str]) -> tuple[str, str]:
+    """The file, and the name of the set that it stands for.
+
+    Raises:
+      InputError: there is no file, or no such set.
+    """
+    names, values = parse_named(argv, _define)
+    if len(names) != 2 or names[0] != "check":
+        raise InputError("give a file: jaxrag prompts check FILE --like=NAME")
+    like, known = values.like or Path(names[1]).stem, prompts.shipped()
+    if like not in known:
+        raise InputError(
+            f"give --like=NAME, the set that {names[1]} stands for: {', '.join(known)}."
+        )
+    return names[1], like
+
+
+def _line(one: RoleCheck) -> str:
+    """What a role has otherwise."""
+    parts = [
+        f"{what}: {'; '.join(found)}"
+        for what, found in (("inputs", one.inputs), ("format", one.form))
+        if found
+    ]
+    return ". ".join(parts) or ("as shipped" if one.same else "own words, same inputs and format")
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("like", "", "name of the shipped set", flag_values=values)
+
+
+if __name__ == "__main__":
+    script(main)
