@@ -226,8 +226,8 @@ TABLES = {
         notes=(
             "RaFe's rewriter is not stated: here a T5 learns the large model's queries, and then "
             "by PPO to find passages that a reranker scores highly.",
-            "Self-RAG, RankRAG and CoR need models trained for them, and the paper does not say how it "
-            "ran them on these generators: here their judgements are asked for by prompts.",
+            "Self-RAG, RankRAG and CoR need models trained for them, and the paper does not say "
+            "how it ran them on these generators: here their judgements are asked for by prompts.",
             "Precision is the mean over classes.",
             _SMALL_RANKER,
         ),

@@ -24,9 +24,8 @@ from jaxrag.reproduction.tables import Scale, Table
 
 NOTE = (
     "A row names the language model that answered. Each cell: our value [95 % bootstrap interval "
-    "over questions; of several seeds of a training, an interval over both]; where the paper's "
-    "model answered its questions, also the printed value, with ours minus it, and whether it lies "
-    "in our interval. Rows of the paper whose models are one "
+    "over questions]; where the paper's model answered its questions, also the printed value, with "
+    "ours minus it, and whether it lies in our interval. Rows of the paper whose models are one "
     "model here appear once. Averages are over the columns shown."
 )
 
@@ -155,6 +154,8 @@ def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     if sizes:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
+    if any(cell.deviations for cell in measured):
+        text += "; of several seeds of a training, intervals are over seeds and questions"
     retrievers = {cell.retriever for cell in measured if cell.retriever}
     named = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
     return f"{text}; retriever: {retrievers.pop()}." if named else f"{text}."
