@@ -7,7 +7,8 @@ from configs.papers import ALL
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.student import TrainQueryOptimizer
-from jaxrag.reproduction.check import key_variables, problems, requirements
+from jaxrag.reproduction import check
+from jaxrag.reproduction.check import key_variables, problems
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes
 from jaxrag.reproduction.work import Work, add_table
@@ -62,4 +63,5 @@ def test_ppo_trains_on_the_first_questions_of_a_training_split(tmp_path: Path) -
     assert all(job.run.limit == 1000 and job.leakage == "drop" for job in jobs)
     data: list[Any] = [job.run.data for job in jobs]
     assert data[0] == Benchmark("ambigqa", "train", "psgs_w100") and data[1].train == 900
-    assert requirements("ppo", jobs[0], {}).questions == 1000
+    rollouts, _ = check._runs(jobs[0])
+    assert rollouts.times == jobs[0].training.steps_over(1000)
