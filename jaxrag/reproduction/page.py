@@ -160,6 +160,8 @@ def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     if sizes:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
+    if any(cell.deviations for cell in measured):
+        text += "; of several seeds of a training, intervals are over seeds and questions"
     retrievers = {cell.retriever for cell in measured if cell.retriever}
     named = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
     return f"{text}; retriever: {retrievers.pop()}." if named else f"{text}."

@@ -186,12 +186,12 @@ def test_the_interval_over_seeds_is_students() -> None:
 
 
 def test_the_interval_over_seeds_and_questions_by_hand() -> None:
-    # means of seeds 1/3 and 2/3, of questions 1, 1/2 and 0: M_q = 2 * 1/4, M_s = 3 * 1/18 = 1/6;
-    # residuals 1/6, -1/3, 1/6 and their negatives, M_e = (1/3) / 2. So var = (1/2) / 6 and
-    # df = (1/4) / ((1/4) / 2 + (1/36) / 1 + (1/36) / 2) = 3/2.
-    found = crossed_interval(np.array([[1.0, 0, 0], [1, 1, 0]]))
-    assert found.mean == 0.5 and found.n == 3 and found.low == pytest.approx(1 - found.high)
-    assert special.stdtr(1.5, (found.high - 0.5) / (1 / 12) ** 0.5) == pytest.approx(0.975)
+    # means of seeds 1/2 and 7/2, of questions 1 and 3, of all 2: M_q = 2 * 2, M_s = 2 * 9/2; the
+    # residuals are 1/2 and -1/2, M_e = 1. So var = (4 + 9 - 1) / 4 = 3 and
+    # df = 12^2 / (4^2 / 1 + 9^2 / 1 + 1^2 / 1) = 72/49.
+    found = crossed_interval(np.array([[0.0, 1], [2, 5]]))
+    assert found.mean == 2 and found.n == 2 and found.low == pytest.approx(4 - found.high)
+    assert special.stdtr(72 / 49, (found.high - 2) / 3**0.5) == pytest.approx(0.975)
     # M_q = M_e = 1/4, and seeds that differ by less than chance, M_s = 0, are no negative variance:
     # var = (1/4) / 4, df = (1/16) / (1/16 + 0 + 1/16) = 1/2
     found = crossed_interval(np.array([[1.0, 0], [0.5, 0.5]]))

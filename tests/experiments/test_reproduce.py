@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from experiments import reproduce
+from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import parts_of
@@ -29,10 +30,22 @@ class Answers:
     right: int
     errors: int = 0
     prompts: str = ""
+    source: str = ""
 
     def execute(self, workdir: str | Path) -> Outcome:
         write(Path(workdir), [1] * self.right + [0] * (40 - self.right))
         return Outcome((), Path(workdir) / "answers.jsonl", self.errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A training with a seed."""
+
+    training: RankerTraining = RankerTraining()
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        Path(workdir).mkdir(parents=True)
+        return Outcome((), Path(workdir) / "model")
 
 
 def draw(results: Mapping[str, Results]) -> list[Picture]:
@@ -106,6 +119,37 @@ def test_a_table_is_made_written_and_listed(
     listed = capsys.readouterr().out
     assert "paper on" in listed and "not declared" in listed
     assert "not made: a picture of" in listed and "1,772" in listed
+
+
+def test_a_row_with_a_training_has_several_seeds(
+    tmp_path: Path, declared: Callable[..., None]
+) -> None:
+    def maker(row: PrintedRow, setting: Setting) -> Answers:
+        if row.method not in BETTER:
+            return make(row, setting)
+        model = setting.directory(Trained())
+        return Answers("trained", 20 + 10 * setting.seed, source=str(model))
+
+    declared(maker)
+    means, made = {}, tmp_path / "small"
+    for seeds in ("", "--seeds=2"):  # the first seed is not made again
+        given = [flag for flag in (seeds, f"--workdir={tmp_path}") if flag]
+        assert main("pairs/table4", "--scale=small", *given) == 0
+        record = json.loads((made / "pairs-table4.json").read_text())
+        cells = {cell["method"]: cell for cell in record["cells"] if cell["metric"] == "EM"}
+        means[seeds] = cells["dpr_ais_dynamic"]["ours"]["mean"]
+    assert means == {"": 50, "--seeds=2": 62.5}
+    assert [one["mean"] for one in cells["dpr_ais_dynamic"]["seeds"]] == [50, 75]
+    assert "seeds" not in cells["dpr_ais"]
+    assert len([*(made / "runs").glob("Trained*")]) == 2 and len([*(made / "runs").iterdir()]) == 5
+    assert "2 seeds (sd 17.7)" in (made / "pairs-table4.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"), [(["--scale=paper"], 3), ([], 1), (["--scale=paper", "--seeds=5"], 5)]
+)
+def test_trainings_of_the_papers_scale_have_three_seeds(given: list[str], seeds: int) -> None:
+    assert reproduce.read_command(["reproduce", "dtr/table2", *given])[1].seeds == seeds
 
 
 @pytest.mark.usefixtures("declared")

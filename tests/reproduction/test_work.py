@@ -124,7 +124,7 @@ def test_what_needs_a_training_is_made_for_each_seed_and_the_rest_once(tmp_path:
     rows = [PrintedRow(name, name, "", "", 3, {"nq": {"EM": 1.0}}, {}, {}, {}) for name in lines]
     work, one = Work(tmp_path, seeds=3), Work(tmp_path)
     ours, base = (add_row(work, table, row, "small", "nq", "nq") for row in rows)
-    jobs = [job.name for job in work.jobs.values()]
+    jobs = [job.name for job in list[Any](work.jobs.values())]
     assert sorted(jobs) == ["base", "labels", *["run"] * 3, *["training"] * 3]
     trainings: Any = [job for job in work.jobs.values() if isinstance(job, Training)]
     assert [(job.training.seed, job.head_seed) for job in trainings] == [(0, 0), (1, 1), (2, 2)]
