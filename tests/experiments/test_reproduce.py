@@ -10,6 +10,7 @@ import pytest
 
 from experiments import reproduce
 from jaxrag.methods.ars.ranker.training import RankerTraining
+from jaxrag.reproduction.choices import work_of
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import parts_of
@@ -149,7 +150,8 @@ def test_a_row_with_a_training_has_several_seeds(
     ("given", "seeds"), [(["--scale=paper"], 3), ([], 1), (["--scale=paper", "--seeds=5"], 5)]
 )
 def test_trainings_of_the_papers_scale_have_three_seeds(given: list[str], seeds: int) -> None:
-    assert reproduce.read_command(["reproduce", "dtr/table2", *given])[1].seeds == seeds
+    names, values = reproduce.read_command(["reproduce", "dtr/table2", *given])
+    assert work_of(ALL, names, values).seeds == seeds
 
 
 @pytest.mark.usefixtures("declared")
