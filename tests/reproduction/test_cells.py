@@ -90,6 +90,9 @@ def test_at_paper_scale(tmp_path: Path) -> None:
         (0, "paper-webq"): write(tmp_path / "b", [1, 1, 1, 0]),
         (1, "paper-nq"): write(tmp_path / "c", [1, 1, 0, 0]),
     }
+    log = ({"time": f"2026-11-24T10:00:0{t}+00:00", "message": m}
+           for t, m in (("1.000", "started"), ("3.500", "finished")))  # fmt: skip
+    (tmp_path / "b" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     cells = cells_at("paper", results)
     nq = cells[0, "paper-nq", "EM"]
     assert nq.interval is not None and nq.interval[0] == 25 and nq.interval.n == 4
@@ -100,6 +103,7 @@ def test_at_paper_scale(tmp_path: Path) -> None:
     mean = cells[0, "average", "EM"]
     assert mean.interval is not None and mean.interval[0] == 50  # (25 + 75) / 2
     assert mean.interval.n == 8 and mean.printed == 40.0
+    assert nq.seconds == 0 and cells[0, "paper-webq", "EM"].seconds == 2.5
 
 
 def test_stand_ins_have_no_printed_values(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ def test_total_cost_by_hand(tmp_path: Path) -> None:
     found = total_cost(results).interval
     assert found.mean == pytest.approx(0.00195) and found.n == 2
     assert found.low == pytest.approx(2 * 0.00065) and found.high == pytest.approx(2 * 0.0013)
+    # a question's part of it, times n, so that the costs of two methods are paired
+    values = list(total_cost(results).values.values())
+    assert values == pytest.approx([2 * 0.00065, 2 * 0.0013])
 
 
 def test_a_generator_without_price_is_refused(tmp_path: Path) -> None:
@@ -69,4 +72,4 @@ def test_seconds_of_an_interrupted_run_are_those_of_its_parts(tmp_path: Path) ->
     ]
     (tmp_path / "run" / "log.jsonl").write_text("\n".join(lines) + "\n")
     # 2.5 s before it was killed, and 4.25 s after it was continued
-    assert wall_seconds(results).interval == (6.75, 6.75, 6.75, 2)
+    assert wall_seconds(results).interval == (6.75, 6.75, 6.75, 2) and results.seconds == 6.75

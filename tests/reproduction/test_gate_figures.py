@@ -76,7 +76,9 @@ def test_groups(gated: Results) -> None:
     assert [one.mean for one in means] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [one.n for one in means] == [3, 3, 3]
     (picture,) = group_bars("figure", "Groups", "exact_match", "EM", {"nq": gated})
-    assert picture.numbers["nq"]["dq"]["mean"] == pytest.approx(2 / 3)  # pyright: ignore
+    group: Any = picture.numbers["nq"]["dq"]  # pyright: ignore
+    assert group["mean"] == pytest.approx(2 / 3)
+    assert group["values"] == {"q1": 1, "q2": 0, "q3": 1}
 
 
 def test_the_metric_of_a_group_may_be_that_of_the_data_set(tmp_path: Path) -> None:
@@ -108,6 +110,10 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
     assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
     assert "SmolLM2" in picture.svg and picture.svg.startswith("<svg")
+    # the last point has the values of all twelve
+    gains = [-1] * 3 + [0] * 3 + [1] * 4 + [0] * 2
+    assert curve[-1]["values"] == {f"q{i}": gain for i, gain in enumerate(gains)}
+    assert all("values" not in point for point in curve[:-1])
 
 
 def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:

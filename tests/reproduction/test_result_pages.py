@@ -117,6 +117,11 @@ def test_the_command_of_a_cell_makes_its_row(name: str) -> None:
             last = shlex.split(command(one, printed, {"command": "c"}))[-1]
             wanted = chosen(printed, last.removeprefix("--only=").split(","), table.datasets)
             assert wanted.row(row) and wanted.datasets == [*column.datasets[:1]]
+            for kind in ("generator", "retriever"):  # not all of a method with several
+                same = {getattr(one, kind) or "" for one in printed.rows
+                        if one.method == row.method}  # fmt: skip
+                left, own = same & {*getattr(wanted, f"{kind}s")}, getattr(row, kind) or ""
+                assert left < same or all(own in name for name in same)
 
 
 class Asking:
