@@ -51,8 +51,7 @@ exit_code = reproduce.main([*command, "--workdir=runs/colab/reproduce"])
 #
 # `--pages` writes a page a paper. A cell of its tables opens to its interval, n, minutes, the
 # command that makes it, and the record with the values of single questions. `--claims` judges the
-# papers' claims by such records, if their readers have at least a billion parameters; this one has
-# not.
+# papers' claims by such records, if their readers have a billion parameters; this one has not.
 
 # %%
 from pathlib import Path

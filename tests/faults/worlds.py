@@ -19,7 +19,6 @@ import experiments.status
 import experiments.store
 import experiments.sweep
 from benchmarks import ppo_toy
-from configs.papers.claims import CLAIMS
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.reproduction.listing import result_file
 from jaxrag.training.student.checkpoint import new_t5, write_student
@@ -338,21 +337,20 @@ def tables(directory: Path) -> World:
     root = directory / "tables-world"
     (root / "made" / "small").mkdir(parents=True)
     ours = {"mean": 1.5, "low": 0.5, "high": 2.5, "n": 40}
-    one = {"ours": ours, "unit": "percent", "needed": 0, "verdict": "replicated"}
-    one |= {"subject": "nq, against A", "printed": 1.0}
     for name in ("pairs/table4", "dtr/table2"):
-        claims = [
-            {"id": claim.id, "verdict": "replicated", "comparisons": [one]}
-            for claim in CLAIMS
-            if claim.table == name
-        ]
         record = {"name": name, "scale": "small", "date": "2026-11-24", "limit": 40}
         place = {"row": 0, "data": "nq", "datasets": ["nq"], "metric": "EM", "unit": "percent"}
-        record |= {"models": ["m"], "environment": {"devices": {"cpu:cpu": 1}, "jaxrag": "0.1.0"}}
+        record |= {
+            "models": ["m"],
+            "parameters": {"m": 1.5},
+            "command": "c",
+            "environment": {"devices": {"cpu:cpu": 1}, "jaxrag": "0.1.0"},
+        }
         cell = {**place, "printed": 36.8, "ours": ours, "agrees": None, "values": [0.0, 0.03]}
+        cell |= {"model": "m", "retriever": "r"}
         record |= {"ids": {"nq": ["q1", "q2"]}, "cells": [cell]}
         file = result_file(root / "made", "small", name, "json")
-        file.write_text(json.dumps({**record, "claims": claims}, indent=1))
+        file.write_text(json.dumps(record, indent=1))
     work = f"--workdir={root / 'made'}"
     written = (f"--claims={root / 'claims.md'}", f"--pages={root / 'pages'}")
     command = (experiments.reproduce, *written, work)
