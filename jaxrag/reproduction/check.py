@@ -407,13 +407,6 @@ def _size(value: float) -> str:
     return size_text(round(value))
 
 
-def _memory_text(memory: Memory) -> str:
-    """The parts of an estimate that are not empty."""
-    names = {"cache": "keys and values", "work": "activations"}
-    parts = memory._asdict().items()
-    return ", ".join(f"{_size(size)} {names.get(name, name)}" for name, size in parts if size)
-
-
 def measured_rates(workdir: Path) -> dict[str, Rate]:
     """The rate of each model in finished runs on these devices: all tokens over the seconds.
 

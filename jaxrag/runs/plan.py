@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import jax
 
 from jaxrag.core.jsonl import encode
 from jaxrag.core.progress import size_text
 from jaxrag.core.store import Store, store_path
-from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
@@ -31,7 +31,7 @@ from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import expected_costs
-from jaxrag.runs.job import Job
+from jaxrag.runs.edits import settings
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.needs import check_needs
 from jaxrag.runs.parts import load_questions, with_loadable_index
@@ -222,45 +222,29 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     return dataclasses.replace(known, **status._asdict(), footprint=index.footprint(passages))
 
 
-def plan_job(job: Job) -> list[tuple[str, str]]:
+def plan_job(job: Any) -> list[tuple[str, str]]:
     """The data sets and indexes of a job that is no run: field and size, or the build command.
 
-    An index is planned over each corpus of the job's data.
+    Data sets are in fields whose names end in "data". An index is planned over each corpus of the
+    job's data.
     """
-    data, indexes, cache = _data_and_indexes(job)
-    lines, corpora = [], dict[str, Passages]()
-    for name, settings in data.items():
-        if missing := unbuilt(settings, cache):
-            lines += [(name, f"{one.name}: {one.size}; build it: {one.command}") for one in missing]
+    cache = Path(getattr(job, "cache", "") or getattr(getattr(job, "run", None), "cache", ""))
+    lines, indexes, corpora = [], dict[str, IndexSettings](), dict[str, Passages]()
+    for name, entry in settings(job, "job").items():
+        field = name.removeprefix("job.")
+        if isinstance(entry, IndexSettings):
+            indexes[field] = entry
+        if not dataclasses.is_dataclass(entry) or not re.search(r"data(\.\d+)?$", field):
             continue
-        dataset = load_data(settings, cache)
+        data: Any = entry
+        if missing := unbuilt(data, cache):
+            text = (f"{one.name}: {one.size}; build it: {one.command}" for one in missing)
+            lines += [(field, one) for one in text]
+            continue
+        dataset = load_data(data, cache)
         sizes = f"{len(dataset.questions):,} questions, {len(dataset.passages):,} passages"
-        lines.append((name, f"{dataset.name}: {sizes}"))
+        lines.append((field, f"{dataset.name}: {sizes}"))
         corpora.setdefault(dataset.passages.identity, dataset.passages)
     for name, index in indexes.items():
         lines += [(name, _index(index, passages, cache).text) for passages in corpora.values()]
     return lines
-
-
-def _data_and_indexes(
-    job: Any, within: str = ""
-) -> tuple[dict[str, DataSettings], dict[str, IndexSettings], Path]:
-    """Data sets and indexes among a job's fields, those of a run that it has included; its cache.
-
-    Data sets are known by the declared type of their field.
-    """
-    data, indexes = dict[str, DataSettings](), dict[str, IndexSettings]()
-    cache, declared = getattr(job, "cache", ""), get_type_hints(type(job))
-    for field in dataclasses.fields(job):
-        value, name = getattr(job, field.name), f"{within}{field.name}"
-        several = value if isinstance(value, tuple) else (value,)
-        names = [f"{name}.{i}" for i in range(len(several))] if value is several else [name]
-        found = [one for one in zip(names, several, strict=True) if one[1] is not None]
-        if DataSettings in (declared[field.name], *get_args(declared[field.name])):
-            data |= found
-        elif isinstance(value, Run):
-            more, others, inner = _data_and_indexes(value, f"{name}.")
-            data, indexes, cache = data | more, indexes | others, cache or inner
-        else:
-            indexes |= [one for one in found if isinstance(one[1], IndexSettings)]
-    return data, indexes, Path(cache)

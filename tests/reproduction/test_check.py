@@ -13,6 +13,7 @@ from configs.papers import ALL
 from configs.papers.models import PARAMETERS, PUBLISHED
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
@@ -269,6 +270,29 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
     made = dataclasses.replace(jobs[tmp_path / "a"], data=Folder(str(tmp_path)))
     assert not problems({tmp_path / "a": made}, tmp_path, PUBLISHED, H200)
     assert not problems({tmp_path / "x": dtr.get_config("dtr@tiny")}, tmp_path, PUBLISHED, HERE)
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "told"),
+    [
+        (
+            Vllm(HUGE),
+            Devices(1, 141e9),
+            "Instruct, vLLM: up to 146 GB (145 GB weights, 336 MB keys",
+        ),
+        (Vllm(HUGE, memory=0.9, tensor_parallel=2), Devices(2, 141e9), ""),
+        # of a GPU whose memory JAX may use three quarters, vLLM takes its share of the whole
+        (Vllm(HUGE, memory=0.55, tensor_parallel=2), Devices(2, 105e9, share=0.75), ""),
+        (Vllm(HUGE, memory=0.5, tensor_parallel=2), Devices(2, 141e9), "weights, 168 MB keys"),
+        (Local(HUGE, tensor_parallel=4), Devices(2, 141e9), "lies on 4 devices, and there are 2"),
+        (Local("hub:no/shapes"), Devices(1, 1e9), ""),  # unknown is no problem
+    ],
+)
+def test_memory_of_models(model: Any, devices: Devices, told: str, tmp_path: Path) -> None:
+    run: Any = dtr.get_config("no_retrieval@paper-nq")
+    jobs = {tmp_path / "a": dataclasses.replace(run, data=Folder(str(tmp_path)), model=model)}
+    found = [one for one in problems(jobs, tmp_path, PUBLISHED, devices) if "pip" not in one]
+    assert (told in found[0]) if told else not found
 
 
 def test_rates_are_measured_by_runs_without_stored_results(tmp_path: Path) -> None:

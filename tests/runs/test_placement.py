@@ -9,7 +9,7 @@ from configs import baselines, dtr
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.runs.placement import on_engine, read_servers
+from jaxrag.runs.placement import Placement, on_engine, read_servers
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
@@ -50,3 +50,11 @@ def test_servers_of_a_command_line() -> None:
     }
     with pytest.raises(InputError, match="give NAME=http"):
         read_servers(["org/model"])
+
+
+def test_memory_of_the_index_is_placed_with_every_engine() -> None:
+    run: Any = dtr.get_config("dtr@paper-nq")
+    for engine in ("local", "vllm", "server"):
+        servers = {"": "http://localhost:1/v1"}
+        moved: Any = on_engine(engine, servers, Placement(index_memory=45.0))(run)
+        assert moved.index == dataclasses.replace(run.index, memory_gb=45.0)
