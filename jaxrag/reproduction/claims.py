@@ -2,9 +2,9 @@
 
 A claim says that one row of a table, or one point of a drawn series, is better than another. Each
 comparison is a difference with a 95 % interval and a two-sided p-value: over the questions that
-both sides answered, by a sign-flip test; over seeds by Student's interval; else, as between
-disjoint groups of questions, of two independent means. Each p-value is adjusted for the number of
-the claim's comparisons (Holm).
+both sides answered, by a sign-flip test; over seeds, or seeds and questions, by Student's interval;
+else, as between disjoint groups of questions, of two independent means. Each p-value is adjusted
+for the number of the claim's comparisons (Holm).
 
 - replicated: the difference is above zero with p < 0.05 for every comparison of the claim;
 - contradicted: it is below zero with p < 0.05 for at least one;
@@ -26,13 +26,14 @@ from jaxrag.evaluation.significance import (
     LEVEL,
     Interval,
     holm,
+    interval_p,
     needed_questions,
-    normal_p,
-    paired_difference,
     seed_interval,
+    sign_flip_test,
 )
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL, PERCENT, Cell, Column
 from jaxrag.reproduction.printed.measured import Measured, mean_interval
+from jaxrag.reproduction.printed.measured import difference as paired
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
@@ -142,6 +143,7 @@ class Comparison(NamedTuple):
       once: whether a single measurement was made, so that the interval has no width.
       paired: whether the values of the same questions were compared; else two independent means.
       spread: standard deviation of a question's difference; NaN where it is not known.
+      freedom: degrees of freedom of p: of n seeds n - 1, of questions infinitely many.
       place: of the better side: row, questions and metric of a table.
     """
 
@@ -154,6 +156,7 @@ class Comparison(NamedTuple):
     once: bool = False
     paired: bool = True
     spread: float = math.nan
+    freedom: float = math.inf
     place: tuple[int, str, str] | None = None
 
     @property
@@ -242,12 +245,16 @@ def _measured(
     names = [name for name in ours.values if name in other.values]
     values = np.array([(ours.values[n], factor * other.values[n]) for n in names]).reshape(-1, 2)
     each = sign * (values[:, 0] - values[:, 1])
-    if len(each) and not over_seeds:
-        mean, low, high, n, p = paired_difference(each, np.zeros_like(each))
-        difference = Interval(mean, low, high, n)
+    seeds = len(each) if over_seeds else max(len(ours.seeds), len(other.seeds))
+    freedom = seeds - 1 if seeds > 1 else math.inf
+    if not len(each):
+        difference = _apart(ours, other, sign, factor)
+    elif over_seeds:
+        difference = seed_interval(each)
     else:
-        difference = seed_interval(each) if len(each) else _apart(ours, other, sign, factor)
-        p = normal_p(*difference[:3])
+        difference = paired(_times(sign, ours), _times(sign * factor, other)).interval
+    by_questions = len(each) and not over_seeds and seeds < 2
+    p = sign_flip_test(each) if by_questions else interval_p(*difference[:3], freedom=freedom)
     flat = difference.low == difference.high
     once = flat and (len(each) < 2 if over_seeds else not ours.values)
     spread = _spread([*ours.values.values()] if bounded else each)
@@ -257,7 +264,16 @@ def _measured(
         once=once,
         paired=bool(len(each)) or bounded or once,
         spread=spread,
+        freedom=freedom,
     )
+
+
+def _times(factor: float, one: Measured) -> Measured:
+    """A value times a factor, with its interval, the values of questions, and those of seeds."""
+    mean, *ends = (factor * end for end in one.interval[:3])
+    values = {name: factor * value for name, value in one.values.items()}
+    seeds = tuple(_times(factor, seed) for seed in one.seeds)
+    return Measured(Interval(mean, *sorted(ends), n=one.interval.n), values, seeds)
 
 
 def _apart(ours: Measured, theirs: Measured, sign: int, factor: float) -> Interval:
@@ -365,9 +381,7 @@ class _Pair(NamedTuple):
                 cell = cells.get((row, column, metric))
                 if cell is None or cell.ours is None or cell.interval is None:
                     return None
-                factor = 100 if unit in PERCENT else 1
-                values = {name: factor * value for name, value in cell.ours.values.items()}
-                return Measured(cell.interval, values)
+                return _times(100 if unit in PERCENT else 1, cell.ours)
 
             named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
             one = self._comparison(f"{column.heading}{named}", unit, column.data, metric)
@@ -389,6 +403,7 @@ class _Pair(NamedTuple):
             return [one._replace(printed=effect)]
         sets = [part.place and part.place[1] for part in each]
         ours, once = mean_interval(means, sets), any(part.once for part in each)
+        freedom = min(part.freedom for part in each)
         # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
         # Metrics of the same questions: as if they rose and fell together.
         pairs = list(zip(sets, each, strict=True))
@@ -396,7 +411,8 @@ class _Pair(NamedTuple):
         one = one._replace(
             ours=ours,
             printed=effect,
-            p=math.nan if once else normal_p(*ours[:3]),
+            p=math.nan if once else interval_p(*ours[:3], freedom=freedom),
+            freedom=freedom,
             once=once,
             paired=all(part.paired for part in each),
             spread=math.hypot(*spreads) / len(each),

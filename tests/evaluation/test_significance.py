@@ -13,9 +13,9 @@ from jaxrag.evaluation.significance import (
     crossed_interval,
     holm,
     interval,
+    interval_p,
     intervals,
     mcnemar_exact,
-    normal_p,
     paired_difference,
     resampled_means,
     seed_interval,
@@ -234,6 +234,10 @@ def test_p_values_are_adjusted_by_holm() -> None:
 
 def test_the_p_value_that_an_interval_implies() -> None:
     # half a width of 1.95996 is a standard deviation of 1
-    assert normal_p(1, -0.95996, 2.95996) == pytest.approx(0.3173, abs=1e-4)
-    assert normal_p(-2, -4, 0) == pytest.approx(0.05)
-    assert normal_p(0, 0, 0) == 1 and normal_p(1, 1, 1) == 0
+    assert interval_p(1, -0.95996, 2.95996) == pytest.approx(0.3173, abs=1e-4)
+    assert interval_p(-2, -4, 0) == pytest.approx(0.05)
+    assert interval_p(0, 0, 0) == 1 and interval_p(1, 1, 1) == 0
+    # Student's with 2 degrees: half a width of 4.30265 is a standard error of 1, and
+    # P(|t| > 10) = 1 - 10 / sqrt(102)
+    small = interval_p(10, 10 - 4.30265, 10 + 4.30265, freedom=2)
+    assert small == pytest.approx(1 - 10 / math.sqrt(102), rel=1e-3)

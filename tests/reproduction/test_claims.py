@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from jaxrag.evaluation.significance import Interval, needed_questions
+from jaxrag.evaluation.significance import Interval, interval, needed_questions
 from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, printed_effects, rows_of
 from jaxrag.reproduction.printed.comparison import Cell, Column
-from jaxrag.reproduction.printed.measured import Measured
+from jaxrag.reproduction.printed.measured import Measured, over_seeds
 from jaxrag.reproduction.printed.tables import PrintedTable
 from tests.reproduction.test_cells import printed_row
 
@@ -209,3 +210,19 @@ def test_p_values_are_adjusted_for_the_number_of_comparisons() -> None:
     other = [cell(0, WEBQ, [0.0] * 6), cell(1, WEBQ, [1.0] * 6)]
     both = compare(claim(), PRINTED, [*six, *other])
     assert [one.p for one in both] == [0.0625, 0.0625] and overall(both) == "undecided"
+
+
+def test_seeds_of_trainings_count_in_a_comparison() -> None:
+    """A gain on every question that only one seed of three has is not replicated."""
+    names = [f"q{i}" for i in range(40)]
+
+    def trained(gain: float) -> Measured:
+        return Measured(interval(np.full(40, gain)), dict.fromkeys(names, gain))
+
+    ours = over_seeds([trained(0.9), trained(0.0), trained(0.1)])
+    theirs = Measured(interval(np.zeros(40)), dict.fromkeys(names, 0.0))
+    cells = [cell(row, NQ, [0.0])._replace(ours=one) for row, one in ((1, ours), (0, theirs))]
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, cells)
+    # Student's interval of 90, 0 and 10: 33.3 +- 4.303 * 49.3 / sqrt(3)
+    assert one.ours is not None and one.ours.low == pytest.approx(33.333 - 122.5, abs=0.2)
+    assert one.p == pytest.approx(0.362, abs=0.001) and one.verdict == "undecided"
