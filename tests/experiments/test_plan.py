@@ -15,7 +15,7 @@ import pytest
 from configs.papers.models import DECODERS
 from experiments.run import main
 from jaxrag.engines.local.engine import Local, LocalModel
-from jaxrag.engines.memory import model_memory
+from jaxrag.engines.memory import model_memory, run_memory
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import read_run
@@ -206,6 +206,19 @@ def test_peak_memory_is_near_the_compiler_s(name: str, compiled: float) -> None:
     settings = Local("any", rows=128, prefill_rows=16, chunk=128, cache_gib=64, tensor_parallel=8)
     memory = model_memory(DECODERS[f"hub:{name}"], settings, Devices(8, 16.9e9))
     assert memory.peak == pytest.approx(2**30 * compiled, rel=0.07)
+
+
+def test_a_model_shares_what_an_index_leaves() -> None:
+    """As the engine does when it chooses its rows: the cache shrinks with the memory left."""
+    name = "hub:Qwen/Qwen2.5-7B-Instruct"
+
+    def cache(index: float) -> float:
+        memory = run_memory({Local(name): DECODERS[name]}, Devices(1, 80e9), index, 0.0)
+        assert memory is not None and memory.index == index and memory.peak < 80e9
+        return memory.cache
+
+    # of 64.8 and 21.8 GB beside 15.2 GB of weights
+    assert cache(43e9) / cache(0.0) == pytest.approx(21.8 / 64.8, rel=0.25)
 
 
 def test_planned_memory_of_smollm2(config: Path) -> None:
