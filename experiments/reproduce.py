@@ -78,8 +78,8 @@ from jaxrag.reproduction.check import (
 from jaxrag.reproduction.choices import (
     add,
     folder_of,
-    only_of,
     other_settings,
+    parts_to_make,
     prompt_sets,
     substituted,
     substitutes_of,
@@ -96,7 +96,7 @@ from jaxrag.reproduction.prompt_files import (
     replacement_record,
 )
 from jaxrag.reproduction.result_pages import write_pages
-from jaxrag.reproduction.run_facts import of_runs
+from jaxrag.reproduction.run_facts import describe_runs
 from jaxrag.reproduction.substitutes import INDEXES
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
@@ -175,7 +175,7 @@ def main(argv: Sequence[str]) -> int:
         names = []
     work = work_of(ALL, names, values)
     for name in names:
-        add(ALL, work, name, values.scale, only_of(ALL, name, values))
+        add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
     refuse_problems(work, PUBLISHED, Devices.of(jax.local_devices()))
     for name in names:
         if name in ALL.tables:
@@ -251,7 +251,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     needs: dict[Path, Need] = {}
     for name in dict.fromkeys(wanted):
         try:
-            add(ALL, work, name, values.scale, only_of(ALL, name, values))
+            add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
         except InputError as error:
             if names:
                 raise
@@ -295,7 +295,10 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     """Makes a table, writes and prints it; the number of questions that failed."""
     scale: Scale = values.scale
     printed, work = printed_tables()[name], work_of(ALL, [name], values)
-    earlier, missing = _earlier_parts(name, values), only_of(ALL, name, values)[len(values.only) :]
+    earlier, missing = (
+        _earlier_parts(name, values),
+        parts_to_make(ALL, name, values)[len(values.only) :],
+    )
 
     def add_part(only: Sequence[str]) -> dict[tuple[int, str], Results]:
         return add_table(work, table, printed, scale, [*only, *missing])
@@ -333,7 +336,10 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
     work = work_of(ALL, [name], values)
-    earlier, missing = _earlier_parts(name, values), only_of(ALL, name, values)[len(values.only) :]
+    earlier, missing = (
+        _earlier_parts(name, values),
+        parts_to_make(ALL, name, values)[len(values.only) :],
+    )
 
     def add_part(only: Sequence[str]) -> dict[str, Results]:
         return add_figure(work, name, figure, scale, [*only, *missing])
@@ -383,7 +389,7 @@ def _record(
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
-        **of_runs(results, work.jobs, PUBLISHED.parameters),
+        **describe_runs(results, work.jobs, PUBLISHED.parameters),
     }
 
 

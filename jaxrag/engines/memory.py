@@ -15,10 +15,10 @@ from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.device_memory import Devices
 
 BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
-"""Of a number, by its type."""
+"""Bytes of a number, by the name of its type; "auto" and other names of vLLM are 16-bit."""
 
 TOKENS = 1024
-"""Of a row, prompt and answer, for which keys and values are counted."""
+"""Tokens of a sequence, prompt and answer, for which keys and values are estimated."""
 
 _VLLM = 0.92  # of a device, vLLM's default
 
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def devices_of(settings: Local | Vllm) -> int:
+def device_count(settings: Local | Vllm) -> int:
     """Number of devices that a model lies on."""
     copies = settings.data_parallel if isinstance(settings, Local) else settings.pipeline_parallel
     return copies * settings.tensor_parallel
@@ -70,9 +70,9 @@ def row_bytes(config: DecoderConfig, size: int) -> int:
 def model_memory(
     config: DecoderConfig, settings: Local | Vllm, devices: Devices, *, taken: float = 0.0
 ) -> Memory:
-    """Memory of a decoder with rows of 1,024 tokens on each of its devices.
+    """Memory of a decoder on each of its devices, with sequences of 1,024 tokens.
 
-    In our engine, on all devices together:
+    In our engine, summed over the devices:
 
     weights + (2 R + P) S s + P C (2 H + 3 I) b + 4 P A C S + 8 R V, with R rows decoded and P
     prompts read at once, in chunks of C tokens; S = 1,024 slots of s bytes, the keys and values of
@@ -86,16 +86,16 @@ def model_memory(
     Args:
       config: the decoder's shapes.
       settings: of the engine; what is 0 there is chosen as the engine does for these devices.
-      devices: that there are.
-      taken: bytes of each device that are in use.
+      devices: of the machine.
+      taken: bytes of each device that other models and the index use.
     """
     size = number_bytes(settings, devices)
     whole = (1 if settings.quantization else size) * config.parameters
     if isinstance(settings, Vllm):
-        each = whole / devices_of(settings)
+        each = whole / device_count(settings)
         row = row_bytes(config, size) / settings.tensor_parallel
         return Memory(each, max(vllm_share(settings, devices) - each, row))
-    count, each = devices_of(settings), whole / settings.tensor_parallel
+    count, each = device_count(settings), whole / settings.tensor_parallel
     row, free = row_bytes(config, size), count * (devices.memory - taken - each)
     usual = Sizes.fixed() if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
     given = (settings.prefill_rows or None, settings.rows or None, settings.chunk or None)
@@ -145,9 +145,9 @@ def run_memory(
 
     Args:
       models: the settings of `Local` and `Vllm`, in the order in which they are loaded.
-      devices: that there are.
-      index: bytes of each device.
-      encoders: bytes of their weights.
+      devices: of the machine.
+      index: bytes of the index on each device.
+      encoders: bytes of the weights of encoders and rerankers, whole on each device.
 
     Returns:
       None if the shapes of a model are not known.

@@ -13,9 +13,9 @@ class Devices(NamedTuple):
 
     Attributes:
       count: of this process.
-      memory: bytes of each that are free for JAX; CPU devices share the host's evenly.
+      memory: bytes of each that are free for JAX; CPU devices share the host's memory evenly.
       cpu: whether they are CPUs.
-      share: of a device's memory, that JAX may use.
+      share: fraction of a device's memory that JAX may use.
     """
 
     count: int
@@ -25,13 +25,14 @@ class Devices(NamedTuple):
 
     @classmethod
     def of(cls, devices: Sequence[Any]) -> Devices:
-        """Some devices of JAX; an accelerator that does not tell its memory counts as 8 GB."""
+        """Some devices of JAX; an accelerator without memory statistics counts as 8 GB."""
         if devices[0].platform == "cpu":
             return cls(len(devices), host_memory() / len(devices), cpu=True)
         free = (free_bytes(device) for device in devices)
         memory = min(8e9 if size is None else size for size in free)
-        share = os.environ.get("XLA_CLIENT_MEM_FRACTION", "0.75")  # jaxlib's, of GPUs
-        share = float(share) if devices[0].platform == "gpu" else 1.0
+        given = (os.environ.get(f"XLA_{name}CLIENT_MEM_FRACTION") for name in ("", "PYTHON_"))
+        fraction = float(next(filter(None, given), "0.75"))  # as jaxlib reads it, for GPUs
+        share = fraction if devices[0].platform == "gpu" else 1.0
         return cls(len(devices), memory, share=share)
 
 

@@ -24,7 +24,7 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
 from jaxrag.engines.local.engine import Local
-from jaxrag.engines.memory import Memory, decoder_of, devices_of, on_disk, run_memory, vllm_share
+from jaxrag.engines.memory import Memory, decoder_of, device_count, on_disk, run_memory, vllm_share
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.prices import Price
@@ -377,7 +377,7 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
         # Exact serves instead of Scann
         if isinstance(part, Requiring) and not isinstance(part, Scann | Local):
             yield from _refusal(part.require)
-        if isinstance(part, Local | Vllm) and (wanted := devices_of(part)) > devices.count:
+        if isinstance(part, Local | Vllm) and (wanted := device_count(part)) > devices.count:
             yield f"{part.name} lies on {wanted} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
             for one in unbuilt(part, cache):

@@ -85,7 +85,7 @@ def substitutes_of(values: Any) -> Substitutes:
     return read_substitutes(given, values.data)
 
 
-def only_of(declared: Declarations, name: str, values: Any) -> list[str]:
+def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
     """The parts that are made: those named, without the data sets that ``--data`` lacks.
 
     Raises:

@@ -144,7 +144,7 @@ class Comparison(NamedTuple):
       paired: whether the values of the same questions were compared; else two independent means.
       spread: standard deviation of a question's difference; NaN where it is not known.
       freedom: degrees of freedom of p: of n seeds n - 1, of questions infinitely many.
-      place: of the better side: row, questions and metric of a table.
+      cell: of the better side in its table: row, data and metric; None in a figure.
     """
 
     subject: str
@@ -157,7 +157,7 @@ class Comparison(NamedTuple):
     paired: bool = True
     spread: float = math.nan
     freedom: float = math.inf
-    place: tuple[int, str, str] | None = None
+    cell: tuple[int, str, str] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -342,7 +342,7 @@ class _Pair(NamedTuple):
         other = f"{self.claim.bound:g}"
         if self.theirs is not None:
             other = self.printed.rows[self.theirs].label
-        return Comparison(f"{what}, against {other}", unit, place=(self.ours, data, metric))
+        return Comparison(f"{what}, against {other}", unit, cell=(self.ours, data, metric))
 
     def shared(self, datasets: Sequence[str]) -> list[_Value]:
         """The values of some data sets that are compared."""
@@ -401,7 +401,7 @@ class _Pair(NamedTuple):
         means = [part.ours for part in each if part.ours is not None]
         if len(means) < len(each):
             return [one._replace(printed=effect)]
-        sets = [part.place and part.place[1] for part in each]
+        sets = [part.cell and part.cell[1] for part in each]
         ours, once = mean_interval(means, sets), any(part.once for part in each)
         freedom = min(part.freedom for part in each)
         # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.

@@ -35,9 +35,9 @@ Made by `python -m experiments.reproduce --claims=docs/claims.md` from the recor
 figures whose readers have at least one billion parameters; claims about others are not listed. Each
 comparison is computed from the records' values of single questions when this page is written:
 paired over the questions that both sides answered, with a 95 % interval and a sign-flip test whose
-p-value is adjusted for the number of the claim's comparisons (Holm). Where trainings have seeds, both
-are over seeds and questions, by Student's distribution. Where the sides share no questions, they are
-compared as independent means ("not paired").
+p-value is adjusted for the number of the claim's comparisons (Holm). Where trainings have seeds,
+both are over seeds and questions, by Student's distribution. Where the sides share no questions,
+they are compared as independent means ("not paired").
 
 With the paper's models and data, a claim is **replicated** if the difference is above zero with
 p < 0.05 for every comparison, **contradicted** if it is below zero so for at least one, else

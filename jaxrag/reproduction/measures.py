@@ -65,7 +65,7 @@ class Results:
     @functools.cache  # noqa: B019 - as many as a table has rows
     def scored(self, job: str = JOB) -> ScoredRun:
         """A run with its metrics; of a job that executes a run, that run."""
-        return ScoredRun(read_run(_of_run(self.directories[job])))
+        return ScoredRun(read_run(_run_directory(self.directories[job])))
 
     def run(self, job: str = JOB) -> RunRecords:
         """The records of a run."""
@@ -90,10 +90,10 @@ class Results:
     @property
     def seconds(self) -> float:
         """Seconds in which the runs among the jobs answered; 0 without a log."""
-        return sum(answering_seconds(_of_run(path)) for path in self.paths)
+        return sum(answering_seconds(_run_directory(path)) for path in self.paths)
 
 
-def _of_run(directory: Path) -> Path:
+def _run_directory(directory: Path) -> Path:
     """The directory of a job's run: its own, or that within it."""
     inner = directory / RUN
     return inner if inner.is_dir() else directory

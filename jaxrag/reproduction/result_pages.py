@@ -156,7 +156,7 @@ def _matrix(
     rows = page.shown_rows(cells, printed)
     compared: dict[Any, list[str]] = {}
     for c in (c for one in judge(claims, record, file) for c in one.comparisons if c.ours):
-        compared.setdefault(c.place, []).append(comparison_text(c, record))
+        compared.setdefault(c.cell, []).append(comparison_text(c, record))
     columns = page.columns_of(rows.cells)
     heads, shown = [""], []
     for column in columns:

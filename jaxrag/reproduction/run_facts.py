@@ -13,7 +13,7 @@ from jaxrag.runs.job import Job
 from jaxrag.types import InputError
 
 
-def of_runs(
+def describe_runs(
     results: Iterable[Results], jobs: Mapping[Path, Job], published: Mapping[str, float]
 ) -> dict[str, Any]:
     """The readers with their parameters in billions, numbers of questions, and thresholds set.

@@ -12,7 +12,7 @@ from experiments import reproduce
 from jaxrag.data.origins import unbuilt
 from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.check import memory_by_models
-from jaxrag.reproduction.choices import add, only_of, work_of
+from jaxrag.reproduction.choices import add, parts_to_make, work_of
 from jaxrag.runs.run import Run
 from tests.docs.test_commands import ROOT, commands
 
@@ -30,7 +30,7 @@ def failing(text: str, devices: Devices) -> set[str]:
     names, values = reproduce.read_command(shlex.split(text)[2:])
     work = work_of(ALL, names, values)
     for name in names:
-        add(ALL, work, name, values.scale, only_of(ALL, name, values))
+        add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
     memories = memory_by_models(work.jobs, PUBLISHED, devices)
     assert memories and all(fit.memory for fits in memories.values() for fit in fits.values())
     return {name for name, fits in memories.items() if not all(f.fits for f in fits.values())}
@@ -53,7 +53,7 @@ def test_each_recipe_is_checked_and_then_made() -> None:
 def test_the_data_of_the_table_are_built_first() -> None:
     names, values = reproduce.read_command(shlex.split(CHECKED[0])[2:])
     work = work_of(ALL, names, values)
-    add(ALL, work, names[0], values.scale, only_of(ALL, names[0], values))
+    add(ALL, work, names[0], values.scale, parts_to_make(ALL, names[0], values))
     missing = {m for job in work.jobs.values() for m in unbuilt(cast(Run, job).data, Path("no"))}
     built = [text for text in commands(TEXT) if "experiments.data" in text]
     wanted = {one.name.split()[1] for one in missing}

@@ -18,7 +18,7 @@ from jaxrag.reproduction.printed.comparison import Cell, Column
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.result_pages import command, write_pages
-from jaxrag.reproduction.run_facts import of_runs
+from jaxrag.reproduction.run_facts import describe_runs
 from jaxrag.reproduction.work import chosen
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write
@@ -142,7 +142,7 @@ def test_records_have_the_parameters_of_readers(tmp_path: Path) -> None:
     }
     results = {name: write(tmp_path / name, [1, 0], name) for name in models}
     jobs: Any = {tmp_path / name: Asking(model) for name, model in models.items()}
-    found = of_runs(results.values(), jobs, published)["parameters"]
+    found = describe_runs(results.values(), jobs, published)["parameters"]
     assert {name: found[name] for name in models} == {
         "big": 7.6, "served": 7.6, "chat": None, "here": 0.135, "gone": None
     }  # fmt: skip

@@ -30,7 +30,7 @@ READER = "hub:Qwen/Qwen2.5-3B-Instruct"
 def jobs_of(name: str, *flags: str) -> list[Any]:
     _, values = reproduce.read_command(["reproduce", name, *flags])
     work = choices.work_of(ALL, [name], values)
-    choices.add(ALL, work, name, values.scale, choices.only_of(ALL, name, values))
+    choices.add(ALL, work, name, values.scale, choices.parts_to_make(ALL, name, values))
     return list(work.jobs.values())
 
 
