@@ -17,7 +17,7 @@ from jaxrag.runs.run import Run
 from tests.docs.test_commands import ROOT, commands
 
 TEXT = (ROOT / "docs" / "recipes.md").read_text("utf-8")
-COMMANDS = [text for text in commands(TEXT) if "experiments.reproduce" in text]
+COMMANDS = [text for text in commands(TEXT) if text.startswith("jaxrag reproduce")]
 CHECKED = [text for text in COMMANDS if "--device_memory" in text]
 
 
@@ -27,7 +27,7 @@ def without(text: str, *flags: str) -> list[str]:
 
 def failing(text: str, devices: Devices) -> set[str]:
     """The models of a command that exceed the memory of some devices."""
-    names, values = reproduce.read_command(shlex.split(text)[2:])
+    names, values = reproduce.read_command(shlex.split(text)[1:])
     work = work_of(ALL, names, values)
     for name in names:
         add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
@@ -38,7 +38,7 @@ def failing(text: str, devices: Devices) -> set[str]:
 
 @pytest.mark.parametrize("text", CHECKED)
 def test_a_recipe_fits_its_devices_and_not_much_smaller_ones(text: str) -> None:
-    _, values = reproduce.read_command(shlex.split(text)[2:])
+    _, values = reproduce.read_command(shlex.split(text)[1:])
     devices: Any = reproduce._devices(values)
     assert failing(text, devices) == set()
     assert failing(text, devices._replace(memory=devices.memory / 8))
@@ -51,10 +51,10 @@ def test_each_recipe_is_checked_and_then_made() -> None:
 
 
 def test_the_data_of_the_table_are_built_first() -> None:
-    names, values = reproduce.read_command(shlex.split(CHECKED[0])[2:])
+    names, values = reproduce.read_command(shlex.split(CHECKED[0])[1:])
     work = work_of(ALL, names, values)
     add(ALL, work, names[0], values.scale, parts_to_make(ALL, names[0], values))
     missing = {m for job in work.jobs.values() for m in unbuilt(cast(Run, job).data, Path("no"))}
-    built = [text for text in commands(TEXT) if "experiments.data" in text]
+    built = [text for text in commands(TEXT) if text.startswith("jaxrag data")]
     wanted = {one.name.split()[1] for one in missing}
     assert wanted <= {word for text in built for word in text.split()} and len(wanted) == 7
