@@ -104,13 +104,23 @@ def _rewards(order: Order, generator: str, setting: Setting) -> MakeRewards:
 
 
 def _bandit(order: Order, generator: str, setting: Setting) -> TrainBandit:
-    """Five seeds under the weights and under every lambda."""
+    """Five seeds under the weights and under every lambda; the diagonal of Z."""
     tables = (str(setting.directory(_rewards(order, generator, setting))),)
     if setting.sizes == "paper":
         return TrainBandit(tables)
     if setting.sizes == "small":
         return TrainBandit(tables, 10, NeuralUcb(width=50), (), BanditTraining(dimensions=32))
     return TrainBandit(tables, 10, NeuralUcb(width=8), (), BanditTraining(3, 32, 4), seeds=2)
+
+
+def _whole(setting: Setting) -> TrainBandit:
+    """The bandit of the weighted rewards with the whole matrix Z, as eqs 11 and 12 print it."""
+    job = _bandit("ranked", REWRITER, setting)
+    learner = dataclasses.replace(job.learner, confidence="dual")
+    training = job.training
+    if setting.sizes == "paper":  # exact for up to 300 training questions
+        training = dataclasses.replace(training, epochs=10)
+    return dataclasses.replace(job, learner=learner, training=training, penalties=())
 
 
 def _chosen(order: Order, generator: str, setting: Setting) -> Chosen:
@@ -258,10 +268,11 @@ _BANDIT: Mapping[str, Callable[[Setting], Job]] = {
 _PIPELINES = {"Original": "judge", "ARS-RAG": "ars"}
 FIGURES = {
     "ars/figure5": Figure(
-        "weighted reward of the bandit by epoch, mean and standard deviation over seeds",
+        "weighted reward of bandits with the diagonal of Z and with all of it, by epoch: mean and "
+        "standard deviation over seeds",
         _DATASETS,
         _questions,
-        _BANDIT,
+        _BANDIT | {figures.WHOLE: _whole},
         functools.partial(figures.rewards_by_epoch, "ars/figure5", "Weighted reward by epoch"),
     ),
     "ars/figure6": Figure(

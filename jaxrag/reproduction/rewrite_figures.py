@@ -33,6 +33,8 @@ from jaxrag.reproduction.tables import Picture
 
 REWARDS = "rewards"
 """Name of the job that made the reward table of a bandit."""
+WHOLE = "whole"
+"""Name of the job that trained a bandit with the whole matrix Z."""
 WEIGHTED = RewardScheme().name
 
 
@@ -180,25 +182,34 @@ _PARTS = {"training": "train", "test": "test"}
 
 
 def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> list[Picture]:
-    """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit.
+    """Draws mean and standard deviation of the weighted reward over epochs, by part.
 
-    The record also has the first and the last epoch of each part with the values of seeds, as
-    "train, first and last" and "test, first and last".
+    Jobs: `JOB` trained a bandit with the diagonal of Z, and `WHOLE`, if it is there, one with the
+    whole matrix. The record also has the first and the last epoch of each part with the values of
+    seeds, as "train, first and last" and "test, first and last"; names of the second bandit's
+    curves end in ", whole Z".
     """
     panels, numbers = [], {}
     for dataset, outputs in results.items():
-        lines = _curves(outputs.directories[JOB], WEIGHTED)
-        rewards = {part: np.array([line[part] for line in lines]) for part in _PARTS.values()}
-        curves = {name: over_seeds(rewards[part]) for name, part in _PARTS.items()}
-        panels.append(plots.Panel(f"{dataset}, {len(lines)} seeds", "weighted reward", curves))
-        numbers[dataset] = {
-            part: {"mean": values.mean(0).tolist(), "std": seeds_std(values).tolist()}
-            for part, values in rewards.items()
-        }
-        numbers[dataset] |= {
-            f"{part}, first and last": [_of_seeds(values[:, at]) for at in (0, -1)]
-            for part, values in rewards.items()
-        }
+        curves, record, seeds = {}, {}, []
+        for job, suffix in {JOB: "", WHOLE: ", whole Z"}.items():
+            if not outputs.has(job):
+                continue
+            lines = _curves(outputs.directories[job], WEIGHTED)
+            seeds.append(str(len(lines)))
+            for label, part in _PARTS.items():
+                values = np.array([line[part] for line in lines])
+                curves[label + suffix] = over_seeds(values)
+                mean, std = values.mean(0).tolist(), seeds_std(values).tolist()
+                record[part + suffix] = {"mean": mean, "std": std}
+                ends = [_of_seeds(values[:, at]) for at in (0, -1)]
+                record[f"{part}, first and last{suffix}"] = ends
+        panels.append(
+            plots.Panel(
+                f"{dataset}, {' and '.join(dict.fromkeys(seeds))} seeds", "weighted reward", curves
+            )
+        )
+        numbers[dataset] = record
     return [Picture(name, plots.curves(title, panels, x_title="epoch"), numbers)]
 
 

@@ -157,13 +157,16 @@ def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
 
 def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -> None:
     chosen = {"weighted": [[1] * 4, [2] * 4], "lambda 0": [[1] * 4]}
-    results = Results({JOB: curves(tmp_path / "bandit", chosen)})
+    whole = curves(tmp_path / "whole", {"weighted": [[1] * 4]})
+    results = Results({JOB: curves(tmp_path / "bandit", chosen), figures.WHOLE: whole})
     (picture,) = figures.rewards_by_epoch("f", "Rewards", {"boolq": results})
     # seeds 0 and 1: (0.5, 1.5) and (1, 2), whose deviation is sqrt(1/2); the test part is equal
     numbers = picture.numbers["boolq"]  # pyright: ignore
     assert numbers["train"]["mean"] == [1.0, 1.5]
     assert numbers["train"]["std"] == pytest.approx([0.5**0.5] * 2)
     assert numbers["test"] == {"mean": [0.25, 0.75], "std": [0.0, 0.0]}
+    assert numbers["train, whole Z"]["mean"] == [0.5, 1.0]
+    assert "boolq, 2 and 1 seeds" in picture.svg and "training, whole Z" in picture.svg
     first, last = numbers["train, first and last"]
     assert first["values"] == {"0": 0.5, "1": 1.5} and last["values"] == {"0": 1.0, "1": 2.0}
     # 1 +- 12.706 (Student, 1 degree of freedom) * sqrt(1/2) / sqrt(2)
