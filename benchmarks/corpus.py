@@ -76,7 +76,7 @@ def write_table(path: Path, rows: int) -> None:
 
 
 def build(directory: Path, rows: int, workers: int) -> None:
-    """Builds the table in a directory into passages, as ``experiments.data`` does."""
+    """Builds the table in a directory into passages, as ``jaxrag data`` does."""
     corpus = dataclasses.replace(corpora.CORPORA[NAME], passages=rows)
     corpora.CORPORA = {NAME: corpus}
     files = dict.fromkeys(corpus.files, directory / TABLE)

@@ -5,7 +5,7 @@
 
 The questions of a config are answered through its engine, in a process that gets SIGKILL ``--kill``
 seconds after its first answer and is started again, until all are answered. Another run, with a
-store of its own, is never killed. Settings ``--config.NAME=VALUE`` are those of `experiments.run`.
+store of its own, is never killed. Settings ``--config.NAME=VALUE`` are those of `jaxrag run`.
 Printed are, for each process, its resident memory and how that has grown; whether the store is
 whole; and whether both runs have the same answers, byte by byte. Exit code 1: a store is damaged or
 answers differ.

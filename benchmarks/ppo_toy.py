@@ -6,7 +6,7 @@ A question holds a few words, one of them an animal. The policy is a tiny T5 wit
 that has been trained to write random words of the question; the reward of a text is the share of
 its words that are the question's animal. After this warm-up the reward is about 1 / words of a
 question; the maximum is 1. The same command continues an interrupted training;
-`experiments.report` draws its directory.
+`jaxrag report` draws its directory.
 """
 
 from __future__ import annotations

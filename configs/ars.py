@@ -2,10 +2,10 @@
 
 Source: docs/methods.md, "ARS-RAG". All steps from nothing to answers: docs/ars.md.
 
-    python -m experiments.run --config configs/ars.py:ars@factbook --workdir runs/ars \\
+    jaxrag run --config configs/ars.py:ars@factbook --workdir runs/ars \\
         --config.method.order.ranker.checkpoint=runs/ranker/ranker \\
         --config.method.count.bandit.checkpoint=DIRECTORY
-    python -m experiments.run --config configs/ars.py:rewriter10@factbook --workdir runs/r10
+    jaxrag run --config configs/ars.py:rewriter10@factbook --workdir runs/r10
 
 - hardware: 2 CPU cores, 2026-11-23
 - minutes: not measured; 4.8 s a question with nothing stored

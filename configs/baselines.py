@@ -2,7 +2,7 @@
 
 Source: docs/methods.md, "Baselines", "ERRR: baselines" and "ARS-RAG: baselines".
 
-    python -m experiments.run --config configs/baselines.py:react@popqa --workdir runs/react
+    jaxrag run --config configs/baselines.py:react@popqa --workdir runs/react
 
 Each paper's config has the baselines of its tables, too, on the paper's questions and with its
 models: ``configs/errr.py:react@popqa``.
@@ -318,6 +318,6 @@ METHODS = {
 }
 
 
-def get_config(variant: str = "standard_rag@factbook") -> Job:
+def get_config(variant: str = "standard_rag@quickstart") -> Job:
     """The run of METHOD@DATA."""
-    return job_of(variant, METHODS, example="standard_rag@factbook")
+    return job_of(variant, METHODS, example="standard_rag@quickstart")

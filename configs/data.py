@@ -13,7 +13,7 @@ Values of DATA in METHOD@DATA:
   ``hotpotqa_distractor``, which are searched in their own passages.
 
 ``paper-NAME``: the published set in the split and size of the paper, over the corpus that the paper
-searched, with the paper's settings and models. ``python -m experiments.data NAME`` builds set and
+searched, with the paper's settings and models. ``jaxrag data NAME`` builds set and
 corpus (docs/data.md); ``--dry-run`` tells what is missing. ``paper-factbook`` has the paper's
 settings on the factbook. Any published set serves any config: ``--config.data=webq``.
 """

@@ -2,7 +2,7 @@
 
 Source: docs/methods.md, "DTR".
 
-    python -m experiments.run --config configs/dtr.py:dtr@quickstart --workdir runs/dtr
+    jaxrag run --config configs/dtr.py:dtr@quickstart --workdir runs/dtr
 
 - hardware: 2 CPU cores (AVX2), 2026-11-27
 - minutes: 6 for four methods and the installation (``make quickstart``); not measured alone
@@ -123,6 +123,6 @@ def as_released(job: Any) -> Any:
     return dataclasses.replace(job, method=released(job.method, answer_tokens=1024), index=index)
 
 
-def get_config(variant: str = "dtr@factbook") -> Job:
+def get_config(variant: str = "dtr@quickstart") -> Job:
     """The run of METHOD@DATA."""
-    return job_of(variant, METHODS, example="dtr@factbook")
+    return job_of(variant, METHODS, example="dtr@quickstart")

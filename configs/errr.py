@@ -2,7 +2,7 @@
 
 Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
 
-    python -m experiments.run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
+    jaxrag run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
 
 - hardware: 2 CPU cores, 2026-11-23
 - minutes: not measured on popqa; 1.02 s a question on hotpotqa without what is stored, loading and

@@ -2,7 +2,7 @@
 
 Source: docs/methods.md, "PAIRS".
 
-    python -m experiments.run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
+    jaxrag run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
 
 - hardware: 2 CPU cores (AVX2), 2026-11-27
 - minutes: 6 for four methods and the installation (``make quickstart``); not measured alone
@@ -134,6 +134,6 @@ METHODS = {
 }
 
 
-def get_config(variant: str = "pairs@factbook") -> Job:
+def get_config(variant: str = "pairs@quickstart") -> Job:
     """The run of METHOD@DATA."""
-    return job_of(variant, METHODS, example="pairs@factbook")
+    return job_of(variant, METHODS, example="pairs@quickstart")

@@ -2,10 +2,10 @@
 
 Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
 
-    python -m experiments.run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \\
+    jaxrag run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \\
         --config.index.checkpoint=runs/r3/retriever --config.limit=200
-    python -m experiments.run --config configs/r3.py:train_r3@quickstart --workdir runs/r3
-    python -m experiments.run --config configs/r3.py:train_sidr@wiki --workdir runs/sidr
+    jaxrag run --config configs/r3.py:train_r3@quickstart --workdir runs/r3
+    jaxrag run --config configs/r3.py:train_sidr@wiki --workdir runs/sidr
 
 - hardware: 2 CPU cores, 2026-11-22
 - minutes: the run not measured; its training, before it, 21 to 27 beside another one
@@ -264,6 +264,6 @@ METHODS = {
 }
 
 
-def get_config(variant: str = "r3@factbook") -> Job:
+def get_config(variant: str = "r3@quickstart") -> Job:
     """The run or the job of METHOD@DATA."""
-    return job_of(variant, METHODS, example="r3@factbook")
+    return job_of(variant, METHODS, example="r3@quickstart")

@@ -1,6 +1,6 @@
 """Compares retrievers by the relevant passages that they find, or by the answers: METHOD@DATA.
 
-    python -m experiments.run --config configs/retrieval.py:compare@hotpotqa --workdir runs/found
+    jaxrag run --config configs/retrieval.py:compare@hotpotqa --workdir runs/found
 
 Measured: recall@k, MRR@10 and nDCG@10 where relevant passages are known, graded or not (nDCG with
 linear gain, as trec_eval has it; ``--config.gain=exponential``), and answer@k, whether a gold

@@ -1,7 +1,7 @@
 """A search agent in one file: it reasons, searches and answers in tags, as Search-R1 does.
 
     make quickstart                     # installs jaxrag, and fills the cache that this reads
-    .venv/bin/python -m experiments.run --config examples/own_method.py --workdir runs/agent
+    jaxrag run --config examples/own_method.py --workdir runs/agent
 
 SmolLM2 is too small to use a search; a larger model is a setting:
 ``--config.model=Local --config.model.checkpoint=DIRECTORY``, and ``--config.method.turns`` and all

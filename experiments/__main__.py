@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
+import signal
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
+import jaxrag
 from experiments import say_loading
-
-COMMANDS = (
-    "quickstart",
-    "ask",
-    "check-model",
-    "run",
-    "sweep",
-    "report",
-    "status",
-    "explain",
-    "prompts",
-    "reproduce",
-    "data",
-    "index",
-    "store",
-)
-"""Names of the scripts in this package."""
+from experiments.options import COMMANDS, module_of, overview, usage
 
 
 def main() -> None:
     """Runs the script that the first argument names, and exits with its code."""
-    name = "".join(sys.argv[1:2])
-    if name in ("-h", "--help"):
-        print(usage())
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if text := _answer(name, arguments):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `head` reads a part
+        print(text, flush=True)
         sys.exit(0)
     if name not in COMMANDS:
         near = difflib.get_close_matches(name[:100], COMMANDS, 1)
@@ -43,23 +29,19 @@ def main() -> None:
     say_loading()
     from experiments.configuration import script  # late: takes seconds, which the usage does not
 
-    sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
+    sys.argv = [f"jaxrag {name}", *arguments]
     script(importlib.import_module(f"experiments.{module_of(name)}").main)
 
 
-def module_of(name: str) -> str:
-    """The name of a command's script."""
-    return name.replace("-", "_")
-
-
-def usage() -> str:
-    """All commands, each with the first line of its docstring."""
-    lines = ["jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
-    for name in COMMANDS:
-        source = (Path(__file__).parent / f"{module_of(name)}.py").read_text("utf-8")
-        first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-        lines.append(f"  {name:<12}{first}")
-    return "\n".join(lines)
+def _answer(name: str, arguments: Sequence[str]) -> str:
+    """What can be said without JAX: a help text, or the version; "" if there is work to do."""
+    if name in ("-h", "--help", "help"):
+        return overview()
+    if name == "--version":
+        return f"jaxrag {jaxrag.__version__}"
+    of_config = any(one.startswith("--config") for one in arguments)
+    asked = name in COMMANDS and {"-h", "--help"} & {*arguments} and not of_config
+    return usage(name) if asked else ""
 
 
 if __name__ == "__main__":

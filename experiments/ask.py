@@ -1,10 +1,10 @@
 """Answers one question and prints how the answer was found.
 
-    python -m experiments.ask --config configs/dtr.py:dtr@quickstart "What is the capital of Peru?"
+    jaxrag ask --config configs/dtr.py:dtr@quickstart "What is the capital of Peru?"
 
 prints what the model answered directly, its uncertainty u and the threshold, what was found by the
 question and by the pseudo-context, which passages were given to the reader (marked with *) and why,
-and the answer. Settings are changed as for `experiments.run`. Several questions are answered in one
+and the answer. Settings are changed as for `jaxrag run`. Several questions are answered in one
 batch. Models and index are loaded or built first; results are kept in the store.
 """
 
@@ -22,7 +22,7 @@ from jaxrag.types import InputError
 
 def main(argv: Sequence[str]) -> int:
     """Answers the questions and prints their traces."""
-    run, questions, _ = parse_job(argv, lambda values: None, kind=Run)
+    run, questions, _ = parse_job(argv, "ask", kind=Run)
     if not questions:
         raise InputError('give a question in quotes, such as "What is the capital of Peru?"')
     console = Console()

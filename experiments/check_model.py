@@ -1,6 +1,6 @@
 """Checks a model before its numbers are believed: prompts, ends, answers, scores, speed.
 
-    python -m experiments.check_model --config configs/dtr.py:dtr@nq+vllm \\
+    jaxrag check-model --config configs/dtr.py:dtr@nq+vllm \\
         --config.model.checkpoint=/models/Qwen2.5-7B-Instruct
 
 shows the prompt of each role as the model sees it, with its special tokens (of some roles:
@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_job, script
@@ -32,15 +31,6 @@ from jaxrag.steps.reader import Reader, mean_nll
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string(
-        "like",
-        "",
-        "directory of an earlier run, whose tokens a question are taken",
-        flag_values=values,
-    )
-
-
 def _print_replies(console: Console, replies: model_check.Replies, reader: Reader) -> None:
     console.print(terminal_text("\nanswers: raw text, answer, finish reason, u in nats", "bold"))
     for made, answer in zip(replies.generations, replies.answers, strict=True):
@@ -52,7 +42,7 @@ def _print_replies(console: Console, replies: model_check.Replies, reader: Reade
 
 def main(argv: Sequence[str]) -> int:
     """Checks the model of a run's config."""
-    run, roles, values = parse_job(argv, _define, kind=Run)
+    run, roles, values = parse_job(argv, "check-model", kind=Run)
     console, reader, failed = Console(), model_check.reader_of(run.method), False
     for role in roles:
         prompts.load(reader.prompts).role(role)

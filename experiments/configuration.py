@@ -1,6 +1,6 @@
 """Reads a job from a command line: a config file, a variant, and changes of settings.
 
-    --config=configs/dtr.py:dtr@factbook --config.method.gate.threshold=0.005
+    --config=configs/dtr.py:dtr@quickstart --config.method.gate.threshold=0.005
 
 A config file defines ``get_config(variant)``, which returns a `jaxrag.runs.job.Job`: a tree of
 frozen dataclasses. The command line changes its fields: ``--config.limit=20``,
@@ -21,63 +21,61 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 from rich.console import Console
 
+from experiments.options import define, usage
 from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.runs.config_file import explained, find, load
-from jaxrag.runs.edits import edited, settings
+from jaxrag.runs.edits import class_name, edited, settings
 from jaxrag.runs.job import Job
 from jaxrag.types import EngineDown, InputError
 
 _LONGEST = 1500  # characters of the beginning, and of the end, of a message that is shown
 
 
-def parse(
-    argv: Sequence[str], define: Callable[[flags.FlagValues], object], *, kind: Any = Job
-) -> tuple[Any, Any]:
-    """The job of a command line, and the values of the script's own flags.
+def parse(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[Any, Any]:
+    """The job of a command line, and the values of the command's own options.
 
     Args:
       argv: the program's name and its arguments.
-      define: defines the script's flags on the given FlagValues.
+      command: its name in `experiments.options.COMMANDS`.
       kind: class that the job must have, such as `Run`.
 
     Raises:
       InputError: the file, the variant, a name or a value is wrong; the message says which.
     """
-    job, names, values = parse_job(argv, define, kind=kind)
+    job, names, values = parse_job(argv, command, kind=kind)
     _refuse_names(names)
     return job, values
 
 
-def parse_job(
-    argv: Sequence[str], define: Callable[[flags.FlagValues], object], *, kind: Any = Job
-) -> tuple[Any, list[str], Any]:
-    """As `parse`, for a script that takes names: the job, the names and the script's own flags."""
+def parse_job(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[Any, list[str], Any]:
+    """As `parse`, for a command that takes names: the job, the names and the options."""
     config, changes, rest = _split(argv[1:])
     if not config:
         raise InputError(
-            "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@factbook"
+            "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@quickstart"
         )
     job = edited(load(config, kind=kind), changes)
     _check_paths(settings(job, "--config"))
-    return job, *parse_named([argv[0], *rest], define)
+    return job, *parse_named([argv[0], *rest], command)
 
 
-def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> Any:
-    """The values of a script's flags.
+def parse_plain(argv: Sequence[str], command: str) -> Any:
+    """The values of a command's options.
 
     Raises:
       InputError: a flag or its value is wrong.
     """
-    rest, values = parse_named(argv, define)
+    rest, values = parse_named(argv, command)
     _refuse_names(rest)
     return values
 
@@ -87,17 +85,13 @@ def _refuse_names(names: Sequence[str]) -> None:
         raise InputError(f"unexpected arguments {names}: write settings as --NAME=VALUE")
 
 
-def parse_named(
-    argv: Sequence[str], define: Callable[[flags.FlagValues], object]
-) -> tuple[list[str], Any]:
-    """The names, which may stand before and behind flags, and the values of a script's flags.
+def parse_named(argv: Sequence[str], command: str) -> tuple[list[str], Any]:
+    """The names, which may stand before and behind options, and the values of the options.
 
     Raises:
       InputError: a flag or its value is wrong.
     """
-    values = flags.FlagValues()
-    values.set_gnu_getopt()
-    define(values)
+    values = define(command)
     try:
         names = values(argv)[1:]
     except flags.Error as error:
@@ -142,7 +136,7 @@ def show(run_dirs: Sequence[str | Path]) -> None:
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a script's ``main`` and exits; with ``--help`` prints its docstring and its config's.
+    """Runs a script's ``main`` and exits; with ``--help`` prints its options, or a config's tree.
 
     Exit codes: 2 for wrong input and 1 for an engine that stopped, both with a one-line message;
     130 for Ctrl-C and 143 for SIGTERM, which stop the script within seconds.
@@ -151,7 +145,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     sys.unraisablehook = _unraisable
     try:
         if {"-h", "--help"} & {*sys.argv[1:]}:
-            print(_help(sys.modules[main.__module__].__doc__, sys.argv[1:]))
+            print(_help(main, sys.argv[1:]))
             sys.exit(0)
         arguments = (argument.rpartition("=") for argument in sys.argv[1:])
         _check_paths({name or "an argument": value for name, _, value in arguments})
@@ -196,15 +190,18 @@ def _of_file(error: OSError) -> str:
     )
 
 
-def _help(usage: str | None, arguments: Sequence[str]) -> str:
-    """A script's docstring, and that of the config file if one is given."""
-    path = _split(arguments)[0].partition(":")[0]
-    if not path:
-        return f"{usage}\n--config=FILE --help describes a config file, such as configs/dtr.py."
-    file = find(path)
+def _help(main: Callable[..., int], arguments: Sequence[str]) -> str:
+    """A command's options; of a config its docstring, and all settings as arguments."""
+    config, changes, _ = _split([one for one in arguments if one not in ("-h", "--help")])
+    if not config:
+        spec = sys.modules[main.__module__].__spec__
+        return usage((spec.name if spec else "").rpartition(".")[2].replace("_", "-"))
+    file = find(config.partition(":")[0])
     with explained(file):
         described = ast.get_docstring(ast.parse(Path(file).read_bytes()))
-    return f"{usage}\n{path}\n\n{described or 'has no docstring.'}"
+    found = settings(edited(load(config), changes), "--config").items()
+    lines = [f"{name}={class_name(type(v)) if is_dataclass(v) else v}" for name, v in found]
+    return "\n".join([described or f"{file} has no docstring.", "", "Settings:", "", *lines])
 
 
 def _terminated(*_: object) -> None:

@@ -1,8 +1,8 @@
 """Builds the published sets of questions, and the corpora that papers search.
 
-    python -m experiments.data nq --source ~/downloads --workdir runs/cache
-    python -m experiments.data psgs_w100 --workdir runs/cache
-    python -m experiments.data --list
+    jaxrag data nq --source ~/downloads --workdir runs/cache
+    jaxrag data psgs_w100 --workdir runs/cache
+    jaxrag data --list
 
 NAME is a set (nq, triviaqa, ...) or a corpus (psgs_w100, ...); several may be given. Published
 files are taken from ``--source DIR``, where they may lie in sub-folders, as published or unpacked;
@@ -53,19 +53,6 @@ _RATE = 22_000  # passages/s that are built, measured with benchmarks.corpus (do
 _WIDTH = 110
 
 
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("source", "", "directory of published files", flag_values=values)
-    flags.DEFINE_string("workdir", "runs/cache", "cache of the runs", flag_values=values)
-    flags.DEFINE_bool("list", False, "only list sets and corpora", flag_values=values)
-    flags.DEFINE_bool("any_size", False, "accept other numbers of rows", flag_values=values)
-    flags.DEFINE_list("splits", [], "only these splits of a set", flag_values=values)
-    flags.DEFINE_bool("gold", False, "download the optional files, too", flag_values=values)
-    flags.DEFINE_integer("first", 0, "only the first passages", flag_values=values)
-    flags.DEFINE_list("gold_of", [], "sets whose gold passages are kept", flag_values=values)
-    flags.DEFINE_integer("others", 0, "further passages at random", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "of the further passages", flag_values=values)
-
-
 def main(argv: Sequence[str]) -> int:
     """Builds the named sets and corpora, or lists all."""
     names, values = read_command(argv)
@@ -104,9 +91,9 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
     Raises:
       InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
     """
-    names, values = parse_named(argv, _define)
+    names, values = parse_named(argv, "data")
     if not names and not values.list:
-        raise InputError("name a set or a corpus: python -m experiments.data NAME, or --list")
+        raise InputError("name a set or a corpus: jaxrag data NAME, or --list")
     contexts = {one.contexts_name(): name for name, one in SETS.items()}
     names = list(dict.fromkeys(contexts.get(name, name) for name in names))
     for name in names:
@@ -256,9 +243,7 @@ def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) ->
         )
     corpus = published.CORPUS
     if corpus in CORPORA and not is_complete(corpus_directory(corpus, workdir)):
-        lines.append(
-            f"the corpus is built by: python -m experiments.data {corpus} --workdir={workdir}"
-        )
+        lines.append(f"the corpus is built by: jaxrag data {corpus} --workdir={workdir}")
     directory = set_directory(built.name, workdir)
     return [*lines, f"{directory}: {size_text(_bytes(directory))}; cite {published.CITATION}"]
 

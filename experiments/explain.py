@@ -1,11 +1,11 @@
 """Explains scores of SiDR by the tokens that contribute most.
 
-    python -m experiments.explain --config configs/r3.py:r3@factbook \\
+    jaxrag explain --config configs/r3.py:r3@factbook \\
         --question "What is the currency of the Bahamas?"
 
 prints the best passages and their tokens; ``--passages ID``, repeated, chooses other passages. With
 ``--workdir runs/r3`` instead of a question it explains some questions of that run, each with the
-first passage that was read, and writes them into the run directory, for `experiments.report`.
+first passage that was read, and writes them into the run directory, for `jaxrag report`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script
@@ -30,20 +29,9 @@ from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("question", "", "question to explain", flag_values=values)
-    flags.DEFINE_multi_string(
-        "passages", [], "passage id; default: the best passages", flag_values=values
-    )
-    flags.DEFINE_integer("k", 3, "number of best passages", 1, flag_values=values)
-    flags.DEFINE_integer("tokens", 15, "number of tokens per passage", 1, flag_values=values)
-    flags.DEFINE_string("workdir", "", "run directory to explain", flag_values=values)
-    flags.DEFINE_integer("questions", 4, "number of its questions", 1, flag_values=values)
-
-
 def main(argv: Sequence[str]) -> int:
     """Explains a question, or some of a run."""
-    run, values = parse(argv, _define, kind=Run)
+    run, values = parse(argv, "explain", kind=Run)
     if bool(values.question) == bool(values.workdir):
         raise InputError("give one of the two: --question=TEXT or --workdir=DIRECTORY of a run.")
     index = _index(run)

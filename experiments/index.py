@@ -1,11 +1,11 @@
 """Builds the index of a config's corpus, or continues an interrupted build.
 
-    python -m experiments.index --config configs/dtr.py:dtr@factbook
+    jaxrag index --config configs/dtr.py:dtr@factbook
 
-`experiments.run` also builds a missing index; this script builds it in advance, on one machine or
+`jaxrag run` also builds a missing index; this script builds it in advance, on one machine or
 on several. All local devices are used.
 
-``--distributed auto`` or ``--distributed HOST:PORT,PROCESSES,PROCESS`` (see `experiments.run`): the
+``--distributed auto`` or ``--distributed HOST:PORT,PROCESSES,PROCESS`` (see `jaxrag run`): the
 command is started in several processes that share the cache's directory, and each builds its share
 of the files. If one of them dies all stop; the same commands go on.
 
@@ -25,10 +25,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from absl import flags
 
 from experiments.configuration import parse, script
-from experiments.run import define_distributed, join
+from experiments.run import join
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.runs.loading import build_index
 from jaxrag.runs.parts import open_index
@@ -36,14 +35,9 @@ from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 
-def _define(values: flags.FlagValues) -> None:
-    define_distributed(values)
-    flags.DEFINE_string("shard", "", "I/N, this machine's share of N", flag_values=values)
-
-
 def main(argv: Sequence[str]) -> int:
     """Builds the index, or a share of it."""
-    run, values = parse(argv, _define, kind=Run)
+    run, values = parse(argv, "index", kind=Run)
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
     if values.distributed and values.shard:

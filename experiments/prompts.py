@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
 from experiments.configuration import parse_named, script
 from jaxrag.core.printable import printable
 from jaxrag.reproduction.prompt_files import RoleCheck, check_roles
@@ -39,7 +37,7 @@ def read_command(argv: Sequence[str]) -> tuple[str, str]:
     Raises:
       InputError: there is no file, or no such set.
     """
-    names, values = parse_named(argv, _define)
+    names, values = parse_named(argv, "prompts")
     if len(names) != 2 or names[0] != "check":
         raise InputError("give a file: jaxrag prompts check FILE --like=NAME")
     like, known = values.like or Path(names[1]).stem, prompts.shipped()
@@ -58,10 +56,6 @@ def _line(one: RoleCheck) -> str:
         if found
     ]
     return ". ".join(parts) or ("as shipped" if one.same else "own words, same inputs and format")
-
-
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("like", "", "name of the shipped set", flag_values=values)
 
 
 if __name__ == "__main__":

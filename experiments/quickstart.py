@@ -1,6 +1,6 @@
 """Four methods answer real questions about the world, with models from pip packages.
 
-    make quickstart        or        python -m experiments.quickstart
+    make quickstart        or        jaxrag quickstart
 
 SmolLM2-135M-Instruct reads, all-MiniLM-L6-v2 and ScaNN retrieve. The questions are 100 of the World
 Factbook about 40 countries. The same command continues an interrupted run.
@@ -11,8 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-from absl import flags
 
 from experiments.configuration import parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
@@ -27,14 +25,9 @@ def config(method: str, data: str = "quickstart") -> str:
     return f"configs/dtr.py:{method}@{data}"
 
 
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("workdir", "runs/quickstart", "run directories", flag_values=values)
-    flags.DEFINE_string("data", "quickstart", "data set of configs/data.py", flag_values=values)
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs the four methods and writes the report."""
-    values = parse_plain(argv, _define)
+    values = parse_plain(argv, "quickstart")
     started, workdir = time.monotonic(), Path(values.workdir)
     errors = 0
     for method in METHODS:

@@ -1,6 +1,6 @@
 """Turns run directories into one HTML page, and its table as Markdown, CSV and LaTeX.
 
-    python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
+    jaxrag report --runs runs/standard_rag --runs runs/dtr --out report.html
 
 writes ``report.html``, ``.md``, ``.csv`` (for spreadsheets: the ends of an interval are columns of
 their own) and ``.tex`` (a ``tabular`` per data set, for LaTeX with booktabs).
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_plain, script
@@ -26,7 +25,6 @@ from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
-from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.training_log import is_training
 from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
@@ -37,7 +35,7 @@ OWN = "report.html"
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
-    values = parse_plain(argv, _define)
+    values = parse_plain(argv, "report")
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
     beside = ".md"
@@ -85,21 +83,6 @@ def _copy_report(runs: Sequence[str], page: Path) -> None:
                 f"{source} is damaged ({error}): remove it, and run its job again."
             ) from error
     print(page.with_suffix(".md").read_text("utf-8"))
-
-
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_multi_string(
-        "runs", [], "run directory; give it once for each run", flag_values=values
-    )
-    flags.DEFINE_string(
-        "out", "report.html", "page to write; its table goes beside it", flag_values=values
-    )
-    flags.DEFINE_string(
-        "figures", "", "directory for the page's figures as SVG files", flag_values=values
-    )
-    flags.DEFINE_string(
-        "baseline", BASELINE, "method or run directory to compare with", flag_values=values
-    )
 
 
 if __name__ == "__main__":

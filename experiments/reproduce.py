@@ -1,7 +1,7 @@
 """Reproduces tables and figures of the papers.
 
-    python -m experiments.reproduce dtr/table2 --scale=tiny --workdir runs/reproduce
-    python -m experiments.reproduce --list
+    jaxrag reproduce dtr/table2 --scale=tiny --workdir runs/reproduce
+    jaxrag reproduce --list
 
 Executes every run of a table and all that these need (trainings, labels, rewards), each in a
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
@@ -48,7 +48,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags
 from rich.console import Console
 
 from configs.papers import ALL
@@ -97,64 +96,14 @@ from jaxrag.reproduction.prompt_files import (
 )
 from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.run_facts import describe_runs
-from jaxrag.reproduction.substitutes import INDEXES
-from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
+from jaxrag.reproduction.tables import Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
-from jaxrag.runs.placement import ENGINES
 from jaxrag.types import InputError
 
 _WIDTH = 120
-FIDELITIES = ("paper", "released")
 _ELSEWHERE = ("only", "workdir", "claims", "pages", "list", "check")
 """Flags that change no result of a part."""
-_TEXT, _COUNT, _SHARE = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_float
-_SEVERAL, _LIST, _SWITCH = flags.DEFINE_multi_string, flags.DEFINE_list, flags.DEFINE_bool
-_FLAGS: Sequence[tuple[Any, str, Any, str]] = (
-    (_TEXT, "workdir", "runs/reproduce", "parent of all results"),
-    (_LIST, "only", [], "methods, series, data sets, generators and retrievers"),
-    (_COUNT, "limit", 0, "questions of a run; 0 is all"),
-    (_COUNT, "seeds", 0, "of trainings; 0 is 3 at scale paper, else 1"),
-    (_SEVERAL, "server", [], "URL, or NAME=URL of a model"),
-    (_TEXT, "reader", "", "checkpoint in place of the models that answer"),
-    (_TEXT, "judge", "", "checkpoint in place of those that judge"),
-    (_TEXT, "rewriter", "", "checkpoint in place of those that rewrite"),
-    (_TEXT, "encoder", "", "checkpoint in place of the encoder of dense indexes"),
-    (_TEXT, "reranker", "", "checkpoint in place of the reranker, or query_likelihood"),
-    (_SEVERAL, "data", [], "SET=FOLDER, SET=NAME of another set, or a folder of folders"),
-    (_TEXT, "corpus", "", "that is searched: a name, a folder, or gold+NUMBER"),
-    (_TEXT, "thresholds", "printed", "of gates: printed, calibrated, or a ratio of retrieval"),
-    (_SEVERAL, "prompts", [], "NAME=FILE of a prompt set"),
-    (_TEXT, "dtype", "", "float type of language models"),
-    (_TEXT, "quantization", "", "of language models"),
-    (_COUNT, "tensor_parallel", 0, "devices of a model's layers"),
-    (_COUNT, "data_parallel", 0, "devices with a copy of a model"),
-    (_SHARE, "memory", 0.0, "share of a device that vLLM takes"),
-    (_SHARE, "index_memory", 0.0, "gigabytes of all devices for the vectors of an exact index"),
-    (_TEXT, "claims", "", "page of claims to write"),
-    (_TEXT, "pages", "", "directory of pages of the results"),
-    (_SWITCH, "list", False, "print all tables and figures"),
-    (_SWITCH, "check", False, "only print the requirements of the jobs"),
-    (_COUNT, "devices", 0, "of another machine, for --check"),
-    (_SHARE, "device_memory", 0.0, "gigabytes of each of these, for --check"),
-    (_LIST, "tokens_per_second", [], "READ,WRITTEN, or one number, for the time of --check"),
-    (_SHARE, "search_price", None, "dollars for 1,000 web searches, for --check"),
-)
-_CHOICES = (
-    ("scale", None, SCALES, "of data and models; small by default, of --check paper"),
-    ("engine", "local", ENGINES, "of the language models"),
-    ("index", "", INDEXES, "of dense vectors"),
-    ("sizes", None, SCALES, "of trainings and draws"),
-    ("fidelity", "paper", FIDELITIES, "paper or released code"),
-)
 _RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
-
-
-def _define(values: flags.FlagValues) -> None:
-    for define, name, default, about in _FLAGS:
-        least = {"lower_bound": 0} if define in (_COUNT, _SHARE) else {}
-        define(name, default, about, flag_values=values, **least)
-    for name, default, allowed, about in _CHOICES:
-        flags.DEFINE_enum(name, default, allowed, about, flag_values=values)
 
 
 @one_start()
@@ -208,7 +157,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     Raises:
       InputError: a flag or a name is unknown, or there is nothing to do.
     """
-    names, values = parse_named(argv, _define)
+    names, values = parse_named(argv, "reproduce")
     substitutes = substitutes_of(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
@@ -398,7 +347,7 @@ def _command(name: str, values: Any) -> str:
     given = (values[flag] for flag in values if flag not in _ELSEWHERE)
     texts = [flag.serialize() for flag in given if flag.value != flag.default]
     words = [name, *(line for text in texts for line in text.splitlines())]
-    return f"python -m experiments.reproduce {shlex.join(words)}"
+    return f"jaxrag reproduce {shlex.join(words)}"
 
 
 if __name__ == "__main__":

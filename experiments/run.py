@@ -1,6 +1,6 @@
 """Executes what a config describes: a run of a method, a training, a table, a comparison.
 
-    python -m experiments.run --config configs/dtr.py:dtr@factbook \\
+    jaxrag run --config configs/dtr.py:dtr@factbook \\
         --config.method.gate.threshold=0.005 --workdir runs/dtr
 
 A config is a file with a function ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any
@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script
@@ -49,23 +48,10 @@ from jaxrag.types import InputError
 _WEEK = 7 * 24 * 3600  # seconds
 
 
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("workdir", "", "directory of the job", flag_values=values)
-    flags.DEFINE_bool("dry-run", False, "only print what would be done", flag_values=values)
-    define_distributed(values)
-
-
-def define_distributed(values: flags.FlagValues) -> None:
-    """Defines the flag that `join` takes."""
-    flags.DEFINE_string(
-        "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS", flag_values=values
-    )
-
-
 @one_start()
 def main(argv: Sequence[str]) -> int:
     """Executes the job of one config, or prints its plan."""
-    job, values = parse(argv, _define)
+    job, values = parse(argv, "run")
     if values["dry-run"].value:
         print_plan(job, values.workdir)
         return 0

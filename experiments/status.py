@@ -1,7 +1,7 @@
 """Prints the progress of runs, read from their files without disturbing them.
 
-    python -m experiments.status runs/dtr runs/pairs
-    python -m experiments.status runs --prices prices.json
+    jaxrag status runs/dtr runs/pairs
+    jaxrag status runs --prices prices.json
 
 A directory that is no run stands for all runs below it. ``--prices`` names a list of models' prices
 (`jaxrag.evaluation.prices` has its form); the dollars that the remaining questions cost are then
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
 from rich.console import Console
 from rich.table import Table
 
@@ -58,14 +57,10 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     Raises:
       InputError: there is no directory, or an unknown flag.
     """
-    names, values = parse_named(argv, _define)
+    names, values = parse_named(argv, "status")
     if not names:
-        raise InputError("give run directories: python -m experiments.status RUN...")
+        raise InputError("give run directories: jaxrag status RUN...")
     return names, values
-
-
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("prices", "", "JSON file with prices of models", flag_values=values)
 
 
 def _runs(name: str) -> list[Path]:

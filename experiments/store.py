@@ -5,15 +5,13 @@
     jaxrag store merge runs/cache/store.sqlite OTHER
 
 ``report`` counts the entries by what made them. ``verify`` checks every entry; ``--drop`` removes
-those that are damaged. ``merge`` adds the entries of other stores. ``python -m experiments.store``
-is the same command.
+those that are damaged. ``merge`` adds the entries of other stores.
 
 Exit code 0: done; 1: entries are damaged; 2: wrong input.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
@@ -22,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import script
+from experiments.configuration import parse_named, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.store import Store
 from jaxrag.types import InputError
@@ -30,31 +28,35 @@ from jaxrag.types import InputError
 
 def main(argv: Sequence[str]) -> int:
     """Maintains the store that the arguments name."""
-    arguments = parser().parse_args(argv[1:])
-    if arguments.action == "merge":
-        return _merge(Path(arguments.path), list(map(Path, arguments.sources)))
-    if not Path(arguments.path).is_file():
-        raise InputError(f"there is no store at {arguments.path}; check the path")
-    with contextlib.closing(Store(arguments.path)) as store:
-        if arguments.action == "report":
+    action, path, sources, drop = read_command(argv)
+    if action == "merge":
+        return _merge(path, sources)
+    if not path.is_file():
+        raise InputError(f"there is no store at {path}; check the path")
+    with contextlib.closing(Store(path)) as store:
+        if action == "report":
             _report(store)
             return 0
-        count, damaged = store.verify(drop=arguments.drop)
-    print(f"{count:,} entries, {len(damaged):,} damaged" + (", dropped" if arguments.drop else ""))
+        count, damaged = store.verify(drop=drop)
+    print(f"{count:,} entries, {len(damaged):,} damaged" + (", dropped" if drop else ""))
     for key in damaged:
         print(key)
-    return 1 if damaged and not arguments.drop else 0
+    return 1 if damaged and not drop else 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the arguments."""
-    found = argparse.ArgumentParser(prog="jaxrag store")
-    actions = found.add_subparsers(required=True, dest="action")
-    for name in ("report", "verify", "merge"):
-        actions.add_parser(name).add_argument("path")
-    actions.choices["verify"].add_argument("--drop", action="store_true")
-    actions.choices["merge"].add_argument("sources", nargs="+", metavar="SOURCE")
-    return found
+def read_command(argv: Sequence[str]) -> tuple[str, Path, list[Path], bool]:
+    """The action, the store, the stores to add, and whether damaged entries are dropped.
+
+    Raises:
+      InputError: no such action, no store, or stores that nothing is done with.
+    """
+    names, values = parse_named(argv, "store")
+    action, paths = "".join(names[:1]), list(map(Path, names[1:]))
+    if action not in ("report", "verify", "merge"):
+        raise InputError(f"store does not know {action!r}: give report, verify or merge.")
+    if len(paths) < 1 + (action == "merge") or (len(paths) > 1 and action != "merge"):
+        raise InputError(f"give jaxrag store {action} PATH{' SOURCE...' * (action == 'merge')}")
+    return action, paths[0], paths[1:], values.drop
 
 
 def _merge(path: Path, sources: Sequence[Path]) -> int:

@@ -1,6 +1,6 @@
 """Runs one config at several values of one setting; stored results are reused.
 
-    python -m experiments.sweep --config configs/dtr.py:dtr@quickstart \\
+    jaxrag sweep --config configs/dtr.py:dtr@quickstart \\
         --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
 
 Writes one run directory per value and prints one table. Values that lead to the same prompts cost
@@ -13,18 +13,10 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
 from experiments.configuration import parse, script, show
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
-
-
-def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("workdir", "", "parent of the run directories", flag_values=values)
-    flags.DEFINE_string("key", "method.gate.threshold", "the setting", flag_values=values)
-    flags.DEFINE_list("values", [], "its values", flag_values=values)
 
 
 def with_value(run: Run, key: str, text: str) -> Run:
@@ -39,7 +31,7 @@ def with_value(run: Run, key: str, text: str) -> Run:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep."""
-    run, values = parse(argv, _define, kind=Run)
+    run, values = parse(argv, "sweep", kind=Run)
     if not values.workdir or not values["values"].value:
         raise InputError("give --workdir=DIRECTORY and --values=A,B,C")
     errors, directories = 0, []

@@ -1,6 +1,6 @@
 """Published sets of questions by name, over the corpora that papers search.
 
-`experiments.data` builds sets and corpora; here they are opened.
+`jaxrag data` builds sets and corpora; here they are opened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("jaxrag")
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A published set of questions that `experiments.data` built.
+    """A published set of questions that `jaxrag data` built.
 
     Only the questions used are read, and of the corpus only its manifest and the hashes of its ids;
     identities are those that the manifests record.
@@ -146,6 +146,6 @@ def gold_of(name: str, corpus: str, cache: Path) -> set[str]:
 
 def _build(name: str, cache: Path) -> str:
     return (
-        f"build it with `python -m experiments.data {name} --workdir={cache}` (which downloads it; "
+        f"build it with `jaxrag data {name} --workdir={cache}` (which downloads it; "
         "add --source=DIR for files at hand)."
     )

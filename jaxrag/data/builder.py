@@ -1,7 +1,7 @@
 """What the published sets of questions have in common: their files, splits, sizes and TFDS builder.
 
 A set is a subclass of `BenchmarkBuilder` in `jaxrag.data.sets`, with a class method that reads its
-published files. `experiments.data` builds it for jaxrag; as a TFDS builder it also works alone:
+published files. `jaxrag data` builds it for jaxrag; as a TFDS builder it also works alone:
 
     BoolQ(data_dir="somewhere", file_format="array_record").download_and_prepare()
 

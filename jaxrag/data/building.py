@@ -111,8 +111,7 @@ class BuiltSet:
             return cls(**{**about, **read})
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"{directory} was not built by experiments.data ({error}); remove it and build it "
-                "again"
+                f"{directory} was not built by jaxrag data ({error}); remove it and build it again"
             ) from None
 
 

@@ -234,7 +234,7 @@ def named_part(name: str) -> NamedPart | None:
 
 
 def build_arguments(name: str) -> str:
-    """What `experiments.data` is given to build a corpus, or a part of one."""
+    """What `jaxrag data` is given to build a corpus, or a part of one."""
     part = named_part(name)
     if part is None:
         return name
@@ -253,7 +253,7 @@ def open_corpus(name: str, cache: Path) -> Passages:
     what = build_arguments(name).removesuffix("-contexts")
     built = sorted(path.name for path in directory.parent.glob("*") if is_complete(path))
     raise InputError(
-        f"the corpus {name} is not built in {cache}; build it with `python -m experiments.data"
+        f"the corpus {name} is not built in {cache}; build it with `jaxrag data"
         f" {what} --workdir={cache}` (add --source=DIR for files at hand)."
         f" Built there: {', '.join(built) or 'none'}"
     )

@@ -75,7 +75,7 @@ def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
 
 
 def _command(name: str, cache: Path) -> str:
-    return f"python -m experiments.data {build_arguments(name)} --workdir={cache}"
+    return f"jaxrag data {build_arguments(name)} --workdir={cache}"
 
 
 def _size(name: str) -> str:

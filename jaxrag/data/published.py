@@ -336,5 +336,5 @@ def _own_passages(source: Source) -> Iterator[Passage]:
     if not seen:
         raise InputError(
             f"{source.files[0]}: {source.form} here brings no passages: name the corpus to search "
-            "with data.corpus, such as psgs_w100 (`python -m experiments.data psgs_w100` builds it)"
+            "with data.corpus, such as psgs_w100 (`jaxrag data psgs_w100` builds it)"
         )

@@ -279,7 +279,7 @@ def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, An
     if changed and _names_modules(recorded):
         raise InputError(
             f"{path} was written by an earlier version of jaxrag, whose runs and trainings cannot "
-            f"be continued; experiments.report and experiments.status still read it. {_UNFIT}"
+            f"be continued; jaxrag report and jaxrag status still read it. {_UNFIT}"
         )
     if changed:
         listed = "\n".join(f"  {line}" for line in changed)

@@ -80,7 +80,7 @@ def is_training(path: str | Path) -> bool:
 
 
 def read_training(path: str | Path) -> TrainingLog:
-    """Reads a directory of `experiments.run`, finished or not, without changing it.
+    """Reads a directory of `jaxrag run`, finished or not, without changing it.
 
     Raises:
       InputError: it is not a training's directory, has no step yet, or a line is corrupt.

@@ -1,4 +1,4 @@
-"""What a command of `experiments.reproduce` chooses, as the jobs' settings and in words.
+"""What a command of `jaxrag reproduce` chooses, as the jobs' settings and in words.
 
 ``values`` are the flags of the command, ``declared`` all tables and figures.
 """

@@ -31,7 +31,7 @@ LEAST = 1.0
 
 _HEAD = """# Claims of the papers
 
-Made by `python -m experiments.reproduce --claims=docs/claims.md` from the records of tables and
+Made by `jaxrag reproduce --claims=docs/claims.md` from the records of tables and
 figures whose readers have at least one billion parameters; claims about others are not listed. Each
 comparison is computed from the records' values of single questions when this page is written:
 paired over the questions that both sides answered, with a 95 % interval and a sign-flip test whose

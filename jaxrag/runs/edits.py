@@ -120,7 +120,7 @@ def _given(hint: Any, given: Any, name: str) -> Any:
         return _read(hint, given if isinstance(given, str) else str(given), name)
     if not any(_fits(type(given), one) for one in _without_none(hint)):
         allowed = _listed(choices(hint)) if choices(hint) else str(hint)
-        raise InputError(f"--{name} is a {_name(type(given))}; allowed: {allowed}.")
+        raise InputError(f"--{name} is a {class_name(type(given))}; allowed: {allowed}.")
     return given
 
 
@@ -269,7 +269,7 @@ def choices(hint: Any) -> dict[str, type]:
             kinds.append(one)
         elif getattr(one, "_is_protocol", False):
             kinds += [kind for kind in _dataclasses() if _satisfies(kind, one)]
-    return {_name(kind): kind for kind in kinds}
+    return {class_name(kind): kind for kind in kinds}
 
 
 @functools.cache
@@ -280,7 +280,8 @@ def named_values(hint: Any) -> dict[str, Any]:
     return {name: Benchmark(name) for name in SETS}
 
 
-def _name(kind: type) -> str:
+def class_name(kind: type) -> str:
+    """The name by which a class is chosen: its own, or its module's for a method's Config."""
     return kind.__module__.rpartition(".")[2] if kind.__name__ == "Config" else kind.__name__
 
 

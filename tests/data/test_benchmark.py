@@ -144,8 +144,8 @@ BAD = {
     "unknown split": ({"split": "test"}, "data.split is 'test'; boolq has dev, train"),
     "negative": ({"first": -1}, "data.first is -1"),
     "too many": ({"first": 41}, "data.first is 41, but dev of boolq has 40 questions"),
-    "no set": ({"name": "squad"}, "set squad is not built.*experiments.data squad --workdir"),
-    "no corpus": ({"corpus": "msmarco"}, "corpus msmarco is not built.*experiments.data msmarco"),
+    "no set": ({"name": "squad"}, "set squad is not built.*jaxrag data squad --workdir"),
+    "no corpus": ({"corpus": "msmarco"}, "corpus msmarco is not built.*jaxrag data msmarco"),
     "no directory": ({"corpus": "./none"}, "none: this directory of passages does not exist"),
 }
 

@@ -169,9 +169,9 @@ def test_a_corpus_that_is_not_built_is_named_with_the_command(table, tmp_path):
     build_corpus("psgs_w100", tmp_path, table, subset=Subset(first=3))
     with pytest.raises(InputError) as caught:
         open_corpus("msmarco", tmp_path)
-    assert f"`python -m experiments.data msmarco --workdir={tmp_path}`" in str(caught.value)
+    assert f"`jaxrag data msmarco --workdir={tmp_path}`" in str(caught.value)
     assert str(caught.value).endswith("Built there: psgs_w100-first3")
-    with pytest.raises(InputError, match=r"experiments\.data nq --workdir"):
+    with pytest.raises(InputError, match=r"jaxrag data nq --workdir"):
         open_corpus("nq-contexts", tmp_path)
 
 
@@ -267,5 +267,5 @@ def test_the_command_of_a_part_of_a_corpus(tmp_path: Path) -> None:
     assert named_part(name) == ("psgs_w100", "nq+webq", 1000)
     assert build_arguments(name) == "psgs_w100 --gold_of=nq,webq --others=1000"
     assert named_part("nq-contexts") is None and build_arguments("psgs_w100") == "psgs_w100"
-    with pytest.raises(InputError, match=r"experiments\.data psgs_w100 --gold_of=nq,webq"):
+    with pytest.raises(InputError, match=r"jaxrag data psgs_w100 --gold_of=nq,webq"):
         open_corpus(name, tmp_path)

@@ -22,7 +22,7 @@ from jaxrag.types import Passage, Question
 def test_sets_and_corpora_with_their_commands(tmp_path: Path) -> None:
     found = unbuilt(Benchmark("nq"), tmp_path)
     assert [one.name for one in found] == ["set nq", "corpus psgs_w100"]
-    assert found[1].command == f"python -m experiments.data psgs_w100 --workdir={tmp_path}"
+    assert found[1].command == f"jaxrag data psgs_w100 --workdir={tmp_path}"
     # 21,015,324 x 768 x 2 bytes
     assert (
         "21,015,324 passages, about 11 GB on disk" in found[1].size and "32.3 GB" in found[1].size
@@ -57,7 +57,7 @@ def test_a_dry_run_tells_it(tmp_path: Path, capsys: Any, monkeypatch: Any) -> No
         assert script.main(["run", f"--config={variant}", *changes, "--dry-run"]) == 0
         said = capsys.readouterr().out
         assert "not built yet" in said and "about 11 GB on disk" in said
-        assert f"python -m experiments.data psgs_w100 --workdir={tmp_path}" in said
+        assert f"jaxrag data psgs_w100 --workdir={tmp_path}" in said
 
 
 def test_a_record_names_sets_splits_sizes_and_corpora() -> None:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.__main__ import COMMANDS as SCRIPTS
-from experiments.__main__ import module_of
-from experiments.configuration import parse, parse_plain
+from experiments.configuration import parse, parse_job, parse_plain
+from experiments.options import COMMANDS as SCRIPTS
+from experiments.options import CONFIG, module_of
 from experiments.sweep import with_value
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
@@ -59,22 +59,21 @@ def collected() -> list[Command]:
 def check_script(name: str, arguments: list[str]) -> None:
     """Parses the arguments of a script in experiments/ as the script does."""
     script: Any = importlib.import_module(f"experiments.{module_of(name)}")
-    argv = [name, *arguments]
-    if name in ("run", "sweep", "explain", "index", "check-model", "check_model"):
-        define = getattr(script, "_define", lambda values: None)
-        job, values = parse(argv, define, kind=Job if name == "run" else Run)
+    argv, name = [name, *arguments], name.replace("_", "-")
+    if name == "ask":
+        assert parse_job(argv, name, kind=Run)[1]
+    elif CONFIG in SCRIPTS[name].arguments:
+        job, values = parse(argv, name, kind=Job if name == "run" else Run)
         if name == "sweep":
             for text in values["values"].value:
                 with_value(job, values.key, text)
-    elif name == "ask":
-        assert script.parse_job(argv, lambda values: None, kind=Run)[1]
-    elif name in ("data", "prompts", "reproduce", "status"):
-        script.read_command(argv)
     elif name == "store":
         named = [word for word in arguments[1:] if not word.startswith("-")]  # a sentence has none
-        script.parser().parse_args(arguments if named else [*arguments, "PATH"])
+        script.read_command(argv if named else [*argv, "PATH"])
+    elif hasattr(script, "read_command"):
+        script.read_command(argv)
     else:
-        parse_plain(argv, script._define)
+        parse_plain(argv, name)
 
 
 COMMANDS = collected()

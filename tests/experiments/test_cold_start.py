@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.__main__ import COMMANDS, module_of
+from experiments.options import COMMANDS, module_of
 from experiments.run import main
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pytest
-from absl import flags
 
 from experiments import configuration, report, run
 from experiments.configuration import parse
@@ -244,10 +243,7 @@ def test_methods_must_have_the_parameters_of_the_protocol(monkeypatch: Any) -> N
 
 
 def run_of(*arguments: str) -> Any:
-    def define(values: flags.FlagValues) -> None:
-        flags.DEFINE_string("workdir", "", "", flag_values=values)
-
-    return parse(["run", *arguments], define)
+    return parse(["run", *arguments], "run")
 
 
 def test_overrides_reach_the_dataclass_and_keep_the_rest() -> None:
@@ -345,7 +341,17 @@ def test_help_prints_the_docstring() -> None:
 @pytest.mark.parametrize(
     ("main", "arguments", "shown"),
     [
-        (run.main, ("--config", "configs/dtr.py:dtr@tiny"), ("--dry-run", "dtr_wo_ugt")),
+        (
+            run.main,
+            ("--config", "configs/dtr.py:dtr@tiny", "--config.index=Bm25"),
+            (
+                "dtr_wo_ugt",
+                "--config.method=dtr\n",
+                "--config.method.gate=UncertaintyGate\n",
+                "--config.method.gate.threshold=0.4\n",
+                "--config.index=Bm25\n--config.index.v",
+            ),
+        ),
         (report.main, (), ("--figures",)),
     ],
 )

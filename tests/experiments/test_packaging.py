@@ -1,5 +1,6 @@
 """The command ``jaxrag``, and the wheel that brings it into an empty environment."""
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,8 +12,15 @@ import pytest
 from packaging.requirements import Requirement
 
 import experiments
+import jaxrag
 from experiments import __main__ as command
+from experiments import options
+from experiments.configuration import parse_named
+from jaxrag.evaluation.summary import BASELINE
+from jaxrag.reproduction.substitutes import INDEXES
+from jaxrag.reproduction.tables import SCALES
 from jaxrag.runs.config_file import find, load
+from jaxrag.runs.placement import ENGINES
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,20 +31,48 @@ def test_the_table_has_every_script() -> None:
         for file in Path(experiments.__file__).parent.glob("*.py")
         if "\n    script(main)" in file.read_text("utf-8")
     }
-    assert set(map(command.module_of, command.COMMANDS)) == found
+    assert set(map(options.module_of, options.COMMANDS)) == found
 
 
-def test_usage_and_unknown_commands(
+def test_usage_version_and_unknown_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, code in ((["--help"], 0), ([], 2), (["reprot"], 2)):
+    for arguments, code in ((["--help"], 0), ([], 0), (["--version"], 0), (["reprot"], 2)):
         monkeypatch.setattr(sys, "argv", ["jaxrag", *arguments])
         with pytest.raises(SystemExit) as stop:
             command.main()
         assert stop.value.code == code
     output = capsys.readouterr()
-    assert "  ask         Answers one question" in output.out
+    assert output.out.count("  ask          Answers one question") == 2
+    assert f"\njaxrag {jaxrag.__version__}\n" in output.out
     assert "no command 'reprot'. Nearest: report." in output.err
+
+
+@pytest.mark.parametrize("name", options.COMMANDS)
+def test_help_has_usage_and_every_option_without_jax(name: str) -> None:
+    code = (
+        f"import sys; sys.argv[1:] = [{name!r}, '--help']\nfrom experiments.__main__ import main\n"
+    )
+    code += "try: main()\nfinally: assert not {'jax', 'numpy', 'rich'} & {*sys.modules}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: jaxrag {name}")
+    listed = re.findall(r"^  --([\w-]+) +\S.*; default: ", done.stdout, re.M)
+    assert listed == [row[1] for row in options.COMMANDS[name].options]
+
+
+def test_a_new_option_is_in_the_help_and_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = options.COMMANDS["status"]
+    row = (options.COUNT, "newest", 7, "runs that were written last")
+    changed = command._replace(options=(*command.options, row))
+    monkeypatch.setitem(options.COMMANDS, "status", changed)
+    assert "\n  --newest  runs that were written last; default: 7\n" in options.usage("status")
+    assert parse_named(["status", "runs", "--newest=3"], "status")[1].newest == 3
+
+
+def test_the_values_of_options_are_those_of_the_settings() -> None:
+    assert (options.SCALES, options.ENGINES, options.INDEXES) == (SCALES, ENGINES, INDEXES)
+    assert options.define("report")["baseline"].default == BASELINE
 
 
 def test_a_config_file_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

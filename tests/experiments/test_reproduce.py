@@ -109,7 +109,7 @@ def test_a_table_is_made_written_and_listed(
     text = (tmp_path / "paper" / "pairs-table4.md").read_text()
     assert "75.0 [62.5, 87.5] printed 36.81 (+38.2) differs" in text
     assert "<table>" in (tmp_path / "paper" / "pairs-table4.html").read_text()
-    assert record["command"] == "python -m experiments.reproduce pairs/table4 --scale=paper"
+    assert record["command"] == "jaxrag reproduce pairs/table4 --scale=paper"
     # answers without a reader judge no claim; +50 points on 20 of 40 questions
     assert record["parameters"] == {} and "replicated: " not in page.read_text()
     file = tmp_path / "paper" / "pairs-table4.json"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import __main__
+from experiments import __main__, options
 from jaxrag.runs import parts
 from tests.faults.damage import call, shows_key
 
@@ -108,6 +108,8 @@ OTHERS = {
     "reproduce, another's record": ("reproduce", "--claims=/dev/null/x", "--workdir=README.md"),
     "quickstart, a flag": ("quickstart", "--nothing"),
     "quickstart, a word": ("quickstart", "word"),
+    "list, nothing of the kind": ("list", "metods"),
+    "list, a flag": ("list", "--methods"),
     "ask, nothing": ("ask",),
     "ask, no config": ("ask", "Who?"),
     "ask, no question": ("ask", DTR),
@@ -139,7 +141,6 @@ OTHERS = {
     "store, merge of itself": ("store", "merge", "nowhere.sqlite", "nowhere.sqlite"),
     "store, a NUL": ("store", "report", "a\0b"),
     "store, a long path": ("store", "report", LONG),
-    "jaxrag, nothing": ("jaxrag",),
     "jaxrag, no command": ("jaxrag", "nothing"),
     "jaxrag, a near command": ("jaxrag", "rum"),
     "jaxrag, a long word": ("jaxrag", LONG),
@@ -161,7 +162,7 @@ def module_of(script: str) -> Any:
     """The module of a script; "jaxrag" is the command that has all of them."""
     if script == "jaxrag":
         return types.SimpleNamespace(__name__=script, main=lambda _: __main__.main())
-    return import_module(f"experiments.{__main__.module_of(script)}")
+    return import_module(f"experiments.{options.module_of(script)}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -200,4 +201,4 @@ def test_prompts_are_checked_before_data_and_models_are_loaded(
 
 def test_many_malformed_settings_of_every_script_are_tried() -> None:
     assert len(CASES) >= 120
-    assert {script for script, *_ in CASES.values()} == {*__main__.COMMANDS, "jaxrag"}
+    assert {script for script, *_ in CASES.values()} == {*options.COMMANDS, "jaxrag"}

@@ -26,7 +26,7 @@ from tests.reproduction.test_cells import write
 NAME = "dtr/table2"
 PRINTED = printed_tables()[NAME]
 NQ = Column("paper-nq", ("nq",))
-COMMAND = f"python -m experiments.reproduce {NAME} --scale=paper --reader=a.gguf"
+COMMAND = f"jaxrag reproduce {NAME} --scale=paper --reader=a.gguf"
 
 
 def cell(method: str, metric: str, right: list[int], **changes: Any) -> Cell:

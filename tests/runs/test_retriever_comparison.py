@@ -264,7 +264,7 @@ def test_a_dry_run_tells_sizes_of_data_and_indexes(
     told = {name: text.strip() for name, text in lines}
     questions, passages = f"{len(dataset.questions):,}", f"{len(dataset.passages):,}"
     assert told["data.0"].endswith(f"{questions} questions, {passages} passages")
-    assert "python -m experiments.data" in told["data.1"]
+    assert "jaxrag data" in told["data.1"]
     assert told["indexes.0"].startswith(f"BM25: {passages} passages, ")
     assert f"{passages} passages, " in told["indexes.1"] and "kB on disk" in told["indexes.1"]
     run = Run(

@@ -328,7 +328,7 @@ def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
 
 
 def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    """Figures of the matches that `experiments.explain` stored; empty without any."""
+    """Figures of the matches that `jaxrag explain` stored; empty without any."""
     parts = []
     for run, row in zip(runs, rows, strict=True):
         drawn = "".join(map(explanations.figure, explanations.read(run.path)))

@@ -78,7 +78,7 @@ class QueryRecall:
           InputError: there is no such file, it is damaged, or it is not of these questions; or the
             retriever was trained on some of them.
         """
-        made = "experiments.run with configs/errr.py:train_optimizer@SIZE"
+        made = "jaxrag run with configs/errr.py:train_optimizer@SIZE"
         file = locate_file(self.written, HELD_OUT, field="written", made=made)
         lines = {line["question_id"]: line for line in jsonl.read(file)}
         cache = Path(self.cache)

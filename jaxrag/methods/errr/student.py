@@ -142,7 +142,7 @@ def locate_pairs(spec: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    made = "experiments.run with configs/errr.py:make_pairs_errr@DATA"
+    made = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
     return locate_file(spec, PAIRS, field="pairs", made=made)
 
 

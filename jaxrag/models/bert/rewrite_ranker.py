@@ -153,7 +153,7 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
     if not isinstance(settings, dict):
         raise InputError(
             f"{path} is not a trained ranker: its config.json has no field {_KEY!r}. Train one from"
-            " it with experiments.run and configs/ars.py:train_ranker@SIZE."
+            " it with jaxrag run and configs/ars.py:train_ranker@SIZE."
         )
     names = ("pooling", "max_length", "tokenizer")
     if missing := [name for name in names if name not in settings]:

@@ -133,7 +133,7 @@ def import_flat(
         raise InputError(
             f"{flat.path} has {flat.count:,} vectors and the corpus {len(passages):,} passages: "
             "they do not belong together. E5's index of FlashRAG is of the corpus wiki18_100w "
-            "(python -m experiments.data wiki18_100w)."
+            "(jaxrag data wiki18_100w)."
         )
     if flat.dimension != encoder.dimension:
         raise InputError(

@@ -101,7 +101,7 @@ class ImportedVectors:
         if state != "built" and not self.source:
             raise InputError(
                 f"{directory} holds no complete import ({state}). Give the published files, "
-                "--config.index.source=PATH, or import them before: python -m experiments.index "
+                "--config.index.source=PATH, or import them before: jaxrag index "
                 "--config configs/errr.py:rag@paper-popqa --config.index=WikiDpr "
                 "--config.index.exact=True --config.index.source=PATH."
             )

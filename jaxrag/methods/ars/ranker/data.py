@@ -56,7 +56,7 @@ def locate_labels(labels: str) -> Path:
     Raises:
       InputError: it does not exist.
     """
-    made = "experiments.run with configs/ars.py:make_labels@DATA"
+    made = "jaxrag run with configs/ars.py:make_labels@DATA"
     return locate_file(labels, FILE, field="labels", made=made)
 
 

@@ -1,0 +1,94 @@
+"""Lists methods by config, data sets, engines, and prompt sets.
+
+    jaxrag list methods data
+
+Without names, all four. A variant of a config is METHOD@DATA[+ENGINE] (`configs.parts`). Published
+sets and their state: ``jaxrag data --list``; the papers' tables: ``jaxrag reproduce --list``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import configs
+from configs import data
+from experiments.configuration import parse_named, script
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.runs.edits import choices
+from jaxrag.steps import prompts
+from jaxrag.types import InputError
+
+_WRAP = textwrap.TextWrapper(
+    100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the named lists, or all."""
+    for name in read_command(argv):
+        print(name)
+        for head, words in LISTS[name]().items():
+            print(_WRAP.fill(f"{head}: {words}"))
+    return 0
+
+
+def read_command(argv: Sequence[str]) -> Sequence[str]:
+    """The lists to print.
+
+    Raises:
+      InputError: there is no such list.
+    """
+    names, _ = parse_named(argv, "list")
+    for name in names:
+        if name not in LISTS:
+            near = difflib.get_close_matches(name, LISTS, 1, 0)[0]
+            raise InputError(f"no list {name!r}: {', '.join(LISTS)}. Nearest: {near}.")
+    return names or [*LISTS]
+
+
+def _methods() -> Mapping[str, str]:
+    """METHOD by config file."""
+    modules = (one.name for one in pkgutil.iter_modules(configs.__path__))
+    found = ((name, importlib.import_module(f"configs.{name}")) for name in modules)
+    return {f"configs/{n}.py": _joined(one.METHODS) for n, one in found if hasattr(one, "METHODS")}
+
+
+def _data() -> Mapping[str, str]:
+    """DATA by the configs that have it."""
+    return {
+        "configs/dtr.py, pairs.py, baselines.py": _joined(data.PAIRS),
+        "configs/r3.py": _joined(data.R3),
+        "configs/errr.py": _joined(data.ERRR),
+        "configs/ars.py": _joined(data.ARS),
+        "any config": "--config.data=Folder --config.data.path=DIRECTORY, or --config.data=nq",
+    }
+
+
+def _engines() -> Mapping[str, str]:
+    """Classes of ``--config.model``."""
+    return {n: (one.__doc__ or "").partition("\n")[0] for n, one in choices(ModelSettings).items()}
+
+
+def _prompts() -> Mapping[str, str]:
+    """Names for ``--config.method.reader.prompts``."""
+    return {"--config.method.reader.prompts": _joined(prompts.shipped())}
+
+
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
+    "methods": _methods,
+    "data": _data,
+    "engines": _engines,
+    "prompts": _prompts,
+}
+
+
+if __name__ == "__main__":
+    script(main)

@@ -1,0 +1,203 @@
+"""All commands with their options; imports no JAX, so that ``jaxrag COMMAND --help`` is fast.
+
+Help texts, the parser and the checks of misspelt commands are made from `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+TEXT, SWITCH, LIST = flags.DEFINE_string, flags.DEFINE_bool, flags.DEFINE_list
+SEVERAL, CHOICE = flags.DEFINE_multi_string, flags.DEFINE_enum
+COUNT = functools.partial(flags.DEFINE_integer, lower_bound=0)
+POSITIVE = functools.partial(flags.DEFINE_integer, lower_bound=1)
+SHARE = functools.partial(flags.DEFINE_float, lower_bound=0)
+SCALES, FIDELITIES = ("tiny", "small", "paper"), ("paper", "released")
+ENGINES, INDEXES = ("local", "vllm", "server"), ("", "exact", "scann", "bm25")
+CONFIG = "--config=FILE[:VARIANT] [--config.NAME=VALUE ...]"
+_DEFAULTS = {None: "none", "": "none", False: "no", True: "yes"}
+
+
+class Command(NamedTuple):
+    """What stands behind ``jaxrag COMMAND`` on a command line.
+
+    Attributes:
+      arguments: the config and names, as the usage shows them.
+      options: of each option absl's function that defines it, its name, default (then the values
+        that are allowed, if it is one of some) and one line about it.
+    """
+
+    arguments: str
+    options: Sequence[tuple[Any, ...]] = ()
+
+
+_DISTRIBUTED = (TEXT, "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS")
+COMMANDS = {
+    "quickstart": Command(
+        "",
+        (
+            (TEXT, "workdir", "runs/quickstart", "run directories"),
+            (TEXT, "data", "quickstart", "data set of configs/data.py"),
+        ),
+    ),
+    "ask": Command(f"{CONFIG} QUESTION..."),
+    "list": Command("[methods|data|engines|prompts]"),
+    "check-model": Command(
+        f"{CONFIG} [ROLE...]",
+        ((TEXT, "like", "", "directory of an earlier run, whose tokens a question are taken"),),
+    ),
+    "run": Command(
+        f"{CONFIG} --workdir=DIRECTORY",
+        (
+            (TEXT, "workdir", "", "directory of the job"),
+            (SWITCH, "dry-run", False, "only print what would be done"),
+            _DISTRIBUTED,
+        ),
+    ),
+    "sweep": Command(
+        f"{CONFIG} --values=A,B,C --workdir=DIRECTORY",
+        (
+            (TEXT, "workdir", "", "parent of the run directories"),
+            (TEXT, "key", "method.gate.threshold", "the setting"),
+            (LIST, "values", [], "its values, with commas between them"),
+        ),
+    ),
+    "report": Command(
+        "--runs=RUN...",
+        (
+            (SEVERAL, "runs", [], "run directory; give it once for each run"),
+            (TEXT, "out", "report.html", "page to write; its table goes beside it"),
+            (TEXT, "figures", "", "directory for the page's figures as SVG files"),
+            (TEXT, "baseline", "standard_rag", "method or run directory to compare with"),
+        ),
+    ),
+    "status": Command("RUN...", ((TEXT, "prices", "", "JSON file with prices of models"),)),
+    "explain": Command(
+        f"{CONFIG} --question=TEXT | --workdir=RUN",
+        (
+            (TEXT, "question", "", "question to explain"),
+            (SEVERAL, "passages", [], "passage id; without any, the best passages"),
+            (POSITIVE, "k", 3, "number of best passages"),
+            (POSITIVE, "tokens", 15, "number of tokens per passage"),
+            (TEXT, "workdir", "", "run directory to explain"),
+            (POSITIVE, "questions", 4, "number of its questions"),
+        ),
+    ),
+    "prompts": Command("check FILE", ((TEXT, "like", "", "name of the shipped set"),)),
+    "reproduce": Command(
+        "[ID...]",
+        (
+            (TEXT, "workdir", "runs/reproduce", "parent of all results"),
+            (LIST, "only", [], "methods, series, data sets, generators and retrievers"),
+            (COUNT, "limit", 0, "questions of a run; 0 is all"),
+            (COUNT, "seeds", 0, "of trainings; 0 is 3 at scale paper, else 1"),
+            (SEVERAL, "server", [], "URL, or NAME=URL of a model"),
+            (TEXT, "reader", "", "checkpoint in place of the models that answer"),
+            (TEXT, "judge", "", "checkpoint in place of those that judge"),
+            (TEXT, "rewriter", "", "checkpoint in place of those that rewrite"),
+            (TEXT, "encoder", "", "checkpoint in place of the encoder of dense indexes"),
+            (TEXT, "reranker", "", "checkpoint in place of the reranker, or query_likelihood"),
+            (SEVERAL, "data", [], "SET=FOLDER, SET=NAME of another set, or a folder of folders"),
+            (TEXT, "corpus", "", "that is searched: a name, a folder, or gold+NUMBER"),
+            (TEXT, "thresholds", "printed", "of gates: printed, calibrated, or a ratio"),
+            (SEVERAL, "prompts", [], "NAME=FILE of a prompt set"),
+            (TEXT, "dtype", "", "float type of language models"),
+            (TEXT, "quantization", "", "of language models"),
+            (COUNT, "tensor_parallel", 0, "devices of a model's layers"),
+            (COUNT, "data_parallel", 0, "devices with a copy of a model"),
+            (SHARE, "memory", 0.0, "share of a device that vLLM takes"),
+            (SHARE, "index_memory", 0.0, "gigabytes of all devices for an exact index's vectors"),
+            (TEXT, "claims", "", "page of claims to write"),
+            (TEXT, "pages", "", "directory of pages of the results"),
+            (SWITCH, "list", False, "print all tables and figures"),
+            (SWITCH, "check", False, "only print the requirements of the jobs"),
+            (COUNT, "devices", 0, "of another machine, for --check"),
+            (SHARE, "device_memory", 0.0, "gigabytes of each of these, for --check"),
+            (LIST, "tokens_per_second", [], "READ,WRITTEN, or one number, for --check's time"),
+            (SHARE, "search_price", None, "dollars for 1,000 web searches, for --check"),
+            (CHOICE, "scale", None, SCALES, "of data and models; of --check paper, else small"),
+            (CHOICE, "engine", "local", ENGINES, "of the language models"),
+            (CHOICE, "index", "", INDEXES, "of dense vectors"),
+            (CHOICE, "sizes", None, SCALES, "of trainings and draws"),
+            (CHOICE, "fidelity", "paper", FIDELITIES, "paper or released code"),
+        ),
+    ),
+    "data": Command(
+        "NAME...",
+        (
+            (TEXT, "source", "", "directory of published files"),
+            (TEXT, "workdir", "runs/cache", "cache of the runs"),
+            (SWITCH, "list", False, "only list sets and corpora"),
+            (SWITCH, "any_size", False, "accept other numbers of rows"),
+            (LIST, "splits", [], "only these splits of a set"),
+            (SWITCH, "gold", False, "download the optional files, too"),
+            (COUNT, "first", 0, "only the first passages"),
+            (LIST, "gold_of", [], "sets whose gold passages are kept"),
+            (COUNT, "others", 0, "further passages at random"),
+            (COUNT, "seed", 0, "of the further passages"),
+        ),
+    ),
+    "index": Command(CONFIG, (_DISTRIBUTED, (TEXT, "shard", "", "I/N, this machine's share of N"))),
+    "store": Command(
+        "report|verify|merge PATH [SOURCE...]",
+        ((SWITCH, "drop", False, "remove the damaged entries (verify)"),),
+    ),
+}
+"""By name; `module_of` is the script in this package."""
+
+
+def module_of(command: str) -> str:
+    """The name of a command's script."""
+    return command.replace("-", "_")
+
+
+def define(command: str) -> flags.FlagValues:
+    """The options of a command, at their defaults."""
+    values = flags.FlagValues()
+    values.set_gnu_getopt()
+    for make, *given in COMMANDS[command].options:
+        make(*given, flag_values=values)
+    return values
+
+
+def about(command: str) -> str:
+    """The docstring of a command's script, which is read and not imported."""
+    source = (Path(__file__).parent / f"{module_of(command)}.py").read_text("utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").replace("``", "`")
+
+
+def usage(command: str) -> str:
+    """The help of a command: usage, every option with its default, and the docstring."""
+    head, _, rest = about(command).partition("\n")
+    values = define(command)
+    rows = [(f"--{name}", _text(values[name])) for name in values]
+    if CONFIG in COMMANDS[command].arguments:
+        rows.insert(0, ("--config", "config file and METHOD@DATA; with --help its settings"))
+    width = max((len(name) for name, _ in rows), default=0)
+    options = [f"  {name:<{width}}  {text}" for name, text in rows]
+    shown = ["options:", *options, ""] if rows else []
+    words = f"usage: jaxrag {command} {COMMANDS[command].arguments} {'[options]' * bool(rows)}"
+    return "\n".join([words.rstrip(), "", head, "", *shown, rest.strip("\n")])
+
+
+def _text(flag: Any) -> str:
+    """One line about an option, with its values and its default."""
+    allowed = f" ({', '.join(flag.parser.enum_values)})" if flag.flag_type() == "enum" else ""
+    default = flag.default if not isinstance(flag.default, list) else ",".join(flag.default)
+    plain = isinstance(default, (str, bool)) or default is None
+    shown = _DEFAULTS.get(default, default) if plain else default
+    return f"{flag.help.partition(chr(10))[0].rstrip(';')}{allowed}; default: {shown}"
+
+
+def overview() -> str:
+    """All commands, each with the first line of its docstring."""
+    lines = ["usage: jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
+    width = max(map(len, COMMANDS))
+    lines += [f"  {name:<{width}}  {about(name).partition(chr(10))[0]}" for name in COMMANDS]
+    return "\n".join(lines)
