@@ -32,7 +32,8 @@ from experiments.options import define, usage
 from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
-from jaxrag.evaluation.summary import summarise
+from jaxrag.evaluation.status import named_directories
+from jaxrag.evaluation.summary import BASELINE, summarise
 from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import class_name, edited, settings
 from jaxrag.runs.job import Job
@@ -100,6 +101,19 @@ def parse_named(argv: Sequence[str], command: str) -> tuple[list[str], Any]:
     return names, values
 
 
+def parse_runs(argv: Sequence[str], command: str) -> tuple[list[Path], Any]:
+    """The directories that names stand for (`named_directories`), and the values of the options.
+
+    Raises:
+      InputError: there is none, or an option is wrong.
+    """
+    names, values = parse_named(argv, command)
+    names += values.runs if "runs" in values else []
+    if not names:
+        raise InputError(f"give run directories, or a parent of some: jaxrag {command} RUN...")
+    return named_directories(names), values
+
+
 def _check_paths(given: Mapping[str, Any]) -> None:
     """Refuses settings that are paths of other file systems; web addresses are left."""
     for name, value in given.items():
@@ -130,9 +144,10 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
     return config, changes, rest
 
 
-def show(run_dirs: Sequence[str | Path]) -> None:
+def show(run_dirs: Sequence[Path], *, baseline: str = BASELINE) -> None:
     """Prints the table of some runs; it has its full width even if the terminal is narrower."""
-    Console(width=max(Console().width, 104)).print(terminal_table(summarise(run_dirs)))
+    rows = summarise(run_dirs, baseline=baseline)
+    Console(width=max(Console().width, 104)).print(terminal_table(rows))
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:

@@ -38,6 +38,7 @@ class Command(NamedTuple):
 
 
 _DISTRIBUTED = (TEXT, "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS")
+_BASELINE = (TEXT, "baseline", "standard_rag", "method or run directory to compare with")
 COMMANDS = {
     "quickstart": Command(
         "",
@@ -68,13 +69,14 @@ COMMANDS = {
             (LIST, "values", [], "its values, with commas between them"),
         ),
     ),
+    "compare": Command("RUN...", (_BASELINE,)),
     "report": Command(
-        "--runs=RUN...",
+        "RUN...",
         (
-            (SEVERAL, "runs", [], "run directory; give it once for each run"),
+            (SEVERAL, "runs", [], "the same as RUN; give it once for each run"),
             (TEXT, "out", "report.html", "page to write; its table goes beside it"),
             (TEXT, "figures", "", "directory for the page's figures as SVG files"),
-            (TEXT, "baseline", "standard_rag", "method or run directory to compare with"),
+            _BASELINE,
         ),
     ),
     "status": Command("RUN...", ((TEXT, "prices", "", "JSON file with prices of models"),)),

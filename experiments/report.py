@@ -1,8 +1,10 @@
 """Turns run directories into one HTML page, and its table as Markdown, CSV and LaTeX.
 
-    jaxrag report --runs runs/standard_rag --runs runs/dtr --out report.html
+    jaxrag report runs/standard_rag runs/dtr --out report.html
+    jaxrag report runs/sweep
 
-writes ``report.html``, ``.md``, ``.csv`` (for spreadsheets: the ends of an interval are columns of
+A directory that is no run stands for all runs below it, and "runs/*" for all that it matches.
+Written are ``report.html``, ``.md``, ``.csv`` (for spreadsheets: ends of intervals are columns of
 their own) and ``.tex`` (a ``tabular`` per data set, for LaTeX with booktabs).
 
 For trainings instead of runs, the page shows loss and metrics by step, changes with intervals, and
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.configuration import parse_plain, script
+from experiments.configuration import parse_runs, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
@@ -35,17 +37,17 @@ OWN = "report.html"
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
-    values = parse_plain(argv, "report")
+    runs, values = parse_runs(argv, "report")
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
     beside = ".md"
-    if any(map(_has_report, values.runs)):
-        _copy_report(values.runs, page)
-    elif _are_trainings(values.runs):
-        for table in write_training_report(values.runs, page):
+    if any(map(_has_report, runs)):
+        _copy_report(runs, page)
+    elif _are_trainings(runs):
+        for table in write_training_report(runs, page):
             console.print(table.terminal())
     else:
-        rows = write_report(values.runs, page, baseline=values.baseline)
+        rows = write_report(runs, page, baseline=values.baseline)
         console.print(terminal_table(rows))
         beside = ".md, .csv and .tex"
     print(f"wrote {page}, and beside it its tables as {beside}")
@@ -55,25 +57,28 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _are_trainings(paths: Sequence[str]) -> bool:
+def _are_trainings(paths: Sequence[Path]) -> bool:
     """Whether the directories are trainings' rather than runs'."""
     trainings = [is_training(path) for path in paths]
     if any(trainings) and not all(trainings):
-        raise InputError("Give --runs of methods or of trainings: a page shows one or the other.")
+        raise InputError("Give runs of methods or of trainings: a page shows one or the other.")
     return any(trainings)
 
 
-def _has_report(path: str) -> bool:
+def _has_report(path: Path) -> bool:
     """Whether a job wrote a report of its own; runs and trainings do not."""
-    others = (Path(path) / name for name in ("answers.jsonl", METRICS))
-    return (Path(path) / OWN).is_file() and not any(other.exists() for other in others)
+    others = (path / name for name in ("answers.jsonl", METRICS))
+    return (path / OWN).is_file() and not any(other.exists() for other in others)
 
 
-def _copy_report(runs: Sequence[str], page: Path) -> None:
+def _copy_report(runs: Sequence[Path], page: Path) -> None:
     """Copies the report of the one directory, and prints its tables."""
     if len(runs) > 1:
-        raise InputError(f"{runs} hold reports of their own: give one --runs.")
-    own = Path(runs[0]) / OWN
+        listed = ", ".join(map(str, runs))
+        raise InputError(
+            f"One of {listed} has a report of its own: give it alone, or leave it out."
+        )
+    own = runs[0] / OWN
     page.parent.mkdir(parents=True, exist_ok=True)
     for source, target in ((own, page), (own.with_suffix(".md"), page.with_suffix(".md"))):
         try:

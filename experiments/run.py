@@ -37,6 +37,8 @@ from experiments.configuration import parse, script
 from jaxrag.core.file_states import one_start
 from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
+from jaxrag.evaluation.status import run_directories
+from jaxrag.evaluation.training_log import is_training
 from jaxrag.runs.calls import RECORD_CALLS
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
@@ -63,6 +65,10 @@ def main(argv: Sequence[str]) -> int:
     console = Console(width=max(Console().width, outcome.width))
     for shown in outcome.shown:
         print(shown) if isinstance(shown, str) else console.print(shown)
+    if outcome.errors:
+        print("next: the same command, which tries the failed questions again")
+    elif is_training(values.workdir) or run_directories(values.workdir):
+        print(f"next: jaxrag report {values.workdir}")
     return 1 if outcome.errors else 0
 
 

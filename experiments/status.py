@@ -3,9 +3,9 @@
     jaxrag status runs/dtr runs/pairs
     jaxrag status runs --prices prices.json
 
-A directory that is no run stands for all runs below it. ``--prices`` names a list of models' prices
-(`jaxrag.evaluation.prices` has its form); the dollars that the remaining questions cost are then
-estimated from the tokens of those that are answered.
+A directory that is no run stands for all runs below it, and "runs/*" for all that it matches.
+``--prices`` names a list of models' prices (`jaxrag.evaluation.prices` has its form); the dollars
+that the remaining questions cost are then estimated from the tokens of those that are answered.
 
 Exit code 0: all runs are finished; 1: some are not; 2: wrong input.
 """
@@ -14,26 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import parse_named, script
+from experiments.configuration import parse_runs, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.prices import prices, read_prices
-from jaxrag.evaluation.status import Status, run_directories, status
-from jaxrag.types import InputError
+from jaxrag.evaluation.status import Status, status
 
 _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints one row per run."""
-    names, values = read_command(argv)
+    runs, values = parse_runs(argv, "status")
     known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
-    paths = dict.fromkeys(path for name in names for path in _runs(name))
-    found = [status(path, prices=known) for path in paths]
+    found = [status(path, prices=known) for path in runs]
     table = Table(padding=0)
     for heading in ("run", "state", "answered", "errors", "last write", "time left", "trigger"):
         table.add_column(heading, overflow="fold")
@@ -49,28 +46,6 @@ def main(argv: Sequence[str]) -> int:
         left = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""
         print(f"{len(found):,} runs, {unfinished:,} not finished{left}")
     return 1 if unfinished else 0
-
-
-def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
-    """The directories and the flags.
-
-    Raises:
-      InputError: there is no directory, or an unknown flag.
-    """
-    names, values = parse_named(argv, "status")
-    if not names:
-        raise InputError("give run directories: jaxrag status RUN...")
-    return names, values
-
-
-def _runs(name: str) -> list[Path]:
-    """The run at a directory, or those below it."""
-    path = Path(name)
-    if not path.is_dir():
-        raise InputError(f"{path} is not a directory.")
-    if found := [path] if (path / "config.json").is_file() else run_directories(path):
-        return found
-    raise InputError(f"{path} is not a run directory, and none is below it.")
 
 
 def _dollars(amount: float | None) -> str:

@@ -3,8 +3,9 @@
     jaxrag sweep --config configs/dtr.py:dtr@quickstart \\
         --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
 
-Writes one run directory per value and prints one table. Values that lead to the same prompts cost
-no further calls of the language model, in this sweep and in later ones.
+Writes one run directory per value, prints one table, and writes ``WORKDIR/report.html`` and its
+figures as SVG files in ``WORKDIR/figures``. Values that lead to the same prompts cost no further
+calls of the language model, in this sweep and in later ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.configuration import parse, script, show
+from jaxrag.evaluation.report.figure_files import write_figures
+from jaxrag.evaluation.report.page import write_report
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
@@ -39,6 +42,10 @@ def main(argv: Sequence[str]) -> int:
         directories.append(Path(values.workdir) / f"{values.key.rpartition('.')[2]}={text}")
         errors += execute(with_value(run, values.key, text), directories[-1])["errors"]
     show(directories)
+    page = Path(values.workdir) / "report.html"
+    write_report(directories, page)
+    write_figures(page, page.parent / "figures")
+    print(f"wrote {page}, and its figures to {page.parent / 'figures'}")
     return 1 if errors else 0
 
 

@@ -17,6 +17,7 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
 from jaxrag.evaluation.report.page import page, write_files
+from jaxrag.evaluation.status import named_directories
 from jaxrag.evaluation.summary import BASELINE, Row, summarise, summarise_read
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
@@ -116,7 +117,7 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
       ['standard_rag', '']
 
     Args:
-      runs: run directories, or results of `run`.
+      runs: run directories, parents of some, patterns such as "runs/*", or results of `run`.
       baseline: method or directory name; where there is no such run, the first one is taken.
 
     Raises:
@@ -126,12 +127,12 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
 
 
 def _directories(runs: Sequence[str | Path | RunResults]) -> list[Path]:
-    found: list[Path] = []
+    names: list[str | Path] = []
     for one in runs:
-        found += one.paths if isinstance(one, RunResults) else [Path(one)]
-    if not found:
+        names += one.paths if isinstance(one, RunResults) else [one]
+    if not names:
         raise InputError("give at least one run directory, or the results of jaxrag.run.")
-    return found
+    return named_directories(names)
 
 
 @dataclasses.dataclass(frozen=True)

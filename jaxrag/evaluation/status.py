@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxrag.core.json_text import parse_json
+from jaxrag.core.progress import tell
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.prices import PRICES, Price
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.summary import name_of
+from jaxrag.types import InputError
 
 
 class Status(NamedTuple):
@@ -49,8 +52,36 @@ class Status(NamedTuple):
 
 
 def run_directories(below: str | Path) -> list[Path]:
-    """The run directories at or below a directory, by path."""
-    return sorted(file.parent for file in Path(below).rglob("config.json") if _is_run(file))
+    """The run directories at or below a directory, by path; those within a run are its parts."""
+    found = {file.parent for file in Path(below).rglob("config.json") if _is_run(file)}
+    return sorted(path for path in found if not found & {*path.parents})
+
+
+def named_directories(names: Sequence[str | Path]) -> list[Path]:
+    """The directories of jobs that names stand for, in their order, each once.
+
+    A name is that of a run or another job, of a directory with runs below it (such as a sweep's),
+    or a pattern such as "runs/*". Files and directories without runs are left out, which is told,
+    as a pattern finds them, too.
+
+    Raises:
+      InputError: there is nothing of that name, or no run at all.
+    """
+    found: dict[Path, None] = {}
+    for name in names:
+        matched = glob.glob(str(name))  # noqa: PTH207  Path.glob takes no absolute patterns
+        paths = [Path(name)] if Path(name).exists() else sorted(map(Path, matched))
+        if not paths:
+            raise InputError(f"{name}: there is no such directory.")
+        for path in paths:
+            own = [path] if (path / "config.json").is_file() else []
+            runs = run_directories(path) or own
+            found |= dict.fromkeys(runs)
+            if not runs and len([*names, *paths]) > 2:
+                tell(f"{path} is left out: it is no run directory, and none is below it")
+    if not found:
+        raise InputError(f"{', '.join(map(str, names))}: no run directory, and none is below.")
+    return list(found)
 
 
 def _is_run(file: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.configuration import parse, parse_job, parse_plain
+from experiments.configuration import parse, parse_job, parse_named, parse_plain
 from experiments.options import COMMANDS as SCRIPTS
 from experiments.options import CONFIG, module_of
 from experiments.sweep import with_value
@@ -67,6 +67,8 @@ def check_script(name: str, arguments: list[str]) -> None:
         if name == "sweep":
             for text in values["values"].value:
                 with_value(job, values.key, text)
+    elif SCRIPTS[name].arguments.startswith("RUN..."):
+        assert parse_named(argv, name)[0] or "--runs" in "".join(arguments)
     elif name == "store":
         named = [word for word in arguments[1:] if not word.startswith("-")]  # a sentence has none
         script.read_command(argv if named else [*argv, "PATH"])

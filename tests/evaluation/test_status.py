@@ -8,7 +8,7 @@ import pytest
 from experiments.status import main
 from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.status import run_directories, status
+from jaxrag.evaluation.status import named_directories, run_directories, status
 from jaxrag.types import InputError
 
 CONFIG = {"method": {"name": "dtr"}, "dataset": {"name": "nq", "questions": 5}}
@@ -70,15 +70,15 @@ def test_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(tmp_path)]) == 1
     assert "2/5" in capsys.readouterr().out  # the run below
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="not a run directory, and none is below it"):
+    with pytest.raises(InputError, match="empty: no run directory, and none is below"):
         main(["status", str(tmp_path / "empty")])
-    with pytest.raises(InputError, match="none is not a directory"):
+    with pytest.raises(InputError, match="none: there is no such directory"):
         main(["status", str(tmp_path / "none")])
     with pytest.raises(InputError, match="RUN"):
         main(["status"])
 
 
-def test_runs_below_a_directory(tmp_path: Path) -> None:
+def test_runs_below_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs that have begun, but no trainings, checkpoints or damaged files of others."""
     started(tmp_path / "b" / "one").close()
     RunDirectory.open(tmp_path / "a", CONFIG, environment={}).close()
@@ -88,7 +88,15 @@ def test_runs_below_a_directory(tmp_path: Path) -> None:
     for name, text in others.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    assert run_directories(tmp_path) == [tmp_path / "a", tmp_path / "b" / "one"]
+    runs = [tmp_path / "a", tmp_path / "b" / "one"]
+    RunDirectory.open(runs[1] / "processes" / "0", CONFIG, environment={}).close()
+    assert run_directories(tmp_path) == runs
+    assert named_directories([tmp_path / "training", tmp_path]) == [tmp_path / "training", *runs]
+    (tmp_path / "begin").mkdir()
+    capsys.readouterr()
+    assert named_directories([f"{tmp_path}/b*"]) == [runs[1]]
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.endswith("begin is left out: it is no run directory, and none is below it")
 
 
 def test_dollars_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

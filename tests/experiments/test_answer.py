@@ -14,6 +14,7 @@ from experiments import quickstart, sweep
 from experiments import run as script
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.status import named_directories
 from jaxrag.runs import run as runs_module
 from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import edited
@@ -119,12 +120,17 @@ def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, mo
     ]
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'first'}"]) == 0
     ratios = []
-    for path in sorted((tmp_path / "first").iterdir(), key=lambda p: float(p.name.split("=")[1])):
+    found = (tmp_path / "first").glob("threshold=*")
+    for path in sorted(found, key=lambda p: float(p.name.split("=")[1])):
         ratios.append(json.loads((path / "metrics.json").read_text())["means"]["trigger"]["mean"])
     assert ratios == sorted(ratios, reverse=True) and ratios[0] == 1.0 and ratios[-1] == 0.0
     monkeypatch.setattr(LocalModel, "generate", refuse)
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'second'}"]) == 0
     assert "threshold=0.3" in capsys.readouterr().out
+    page = (tmp_path / "second" / "report.html").read_text("utf-8")
+    drawn = [one.read_text("utf-8") for one in (tmp_path / "second" / "figures").glob("*.svg")]
+    assert drawn and "threshold=0.3" in page
+    assert len(named_directories([tmp_path / "second"])) == 4
 
 
 def test_progress_is_shown_before_the_first_question_ends(cache, tmp_path, monkeypatch):
@@ -153,7 +159,8 @@ def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
     before = (runs["dtr"] / "answers.jsonl").read_bytes()
     assert script.main([*arguments, workdir]) == 0
     assert (runs["dtr"] / "answers.jsonl").read_bytes() == before
-    assert "dtr" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "dtr" in told and told.endswith(f"\nnext: jaxrag report {runs['dtr']}\n")
     with pytest.raises(InputError, match=r"method\.gate\.threshold"):
         script.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
     with pytest.raises(InputError, match="workdir"):

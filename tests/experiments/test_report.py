@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import report
+from experiments import compare, report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 
@@ -14,13 +14,15 @@ def test_the_report_writes_page_and_table(
 ) -> None:
     runs = [fabricate.run(tmp_path / m, m, n=20) for m in ("no_retrieval", "dtr")]
     out = tmp_path / "out.html"
-    words = [word for run in runs for word in ("--runs", str(run))]
+    words = [str(runs[0]), "--runs", str(tmp_path)]
     assert report.main(["report", *words, f"--out={out}", "--baseline=no_retrieval"]) == 0
+    assert compare.main(["compare", f"{tmp_path}/*", "--baseline=no_retrieval"]) == 0
     assert out.read_text().startswith("<!doctype html>")
     assert "ΔEM vs no_retrieval" in out.with_suffix(".md").read_text()
     assert "ΔEM" in out.with_suffix(".csv").read_text()
     assert r"\toprule" in out.with_suffix(".tex").read_text()
-    assert "dtr" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.count("n = 20") == shown.count("n = 19") == 2  # each run once in both tables
 
 
 @pytest.mark.parametrize("words", [["--ruins=x"], ["runs/a"], []])
@@ -34,6 +36,7 @@ def test_bandit_jobs_have_their_own_page(
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
         (tmp_path / name / "report.html").write_text(f"<p>{name}</p>")
         (tmp_path / name / "report.md").write_text(f"| {name} |")
     out = tmp_path / "new" / "page.html"
@@ -42,5 +45,5 @@ def test_bandit_jobs_have_their_own_page(
     told = capsys.readouterr().out
     assert "| one |" in told and "tables as .md\n" in told
     both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
-    with pytest.raises(InputError, match="hold reports of their own: give one --runs"):
+    with pytest.raises(InputError, match="has a report of its own: give it alone"):
         report.main(["report", *both])
