@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import datetime
 import functools
 import itertools
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
+from jaxrag.core.bounded import Bounded, LimitError
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.files import read_config, read_json
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("jaxrag")
+_RENDER = Bounded("jaxrag.engines.chat_template", "render")
 _Turn = dict[str, str]
 _DATE = datetime.date(2024, 7, 26)  # Llama 3's own default
 _CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
@@ -52,6 +53,7 @@ def render_chat(
       InputError: the tokenizer has no chat template, or it does not accept the messages, or fails.
         A template is a program from a checkpoint: it runs in Jinja's sandbox, without access to
         Python's objects.
+      LimitError: it takes more than 1 s, 512 MB or a million characters.
     """
     if not tokenizer.chat_template:
         raise InputError(
@@ -68,6 +70,8 @@ def render_chat(
         options["chat_template"] = dated
         form = _accepted_form(tokenizer, roles, canonical(options))
         return _rendered(tokenizer, form(messages), options)
+    except LimitError:
+        raise
     except Exception as error:  # a template may divide by zero, or add words to numbers
         raise InputError(
             f"The chat template refuses messages ({', '.join(roles)}): {error}"
@@ -77,10 +81,14 @@ def render_chat(
 def _rendered(
     tokenizer: PreTrainedTokenizerFast, messages: list[_Turn], options: Mapping[str, Any]
 ) -> str:
-    text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, **options
-    )
-    return str(text)
+    values = {**tokenizer.special_tokens_map, "add_generation_prompt": True, **options}
+    try:
+        return _RENDER(template=values.pop("chat_template"), messages=messages, values=values)
+    except LimitError as error:
+        raise LimitError(
+            f"The chat template of {tokenizer.name_or_path or 'the model'} is refused: {error}. "
+            'Correct it, or give another: template_options=\'{"chat_template": "..."}\'.'
+        ) from None
 
 
 def _date(text: object) -> datetime.date:
@@ -109,7 +117,9 @@ def _accepted_form(
         named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
         try:
             text = _rendered(tokenizer, named, json.loads(options))
-        except Exception as error:
+        except LimitError:
+            raise
+        except InputError as error:
             refused = refused or error
             continue
         if all(f"content{i}x" in text for i in range(len(roles))):
@@ -170,10 +180,14 @@ class PromptEncoder:
             "chat_template": digest(str(self.tokenizer.chat_template)),
             "template_options": self.template_options,
         }
-        with contextlib.suppress(InputError):
+        try:
             pair = (Message("system", "system1x"), Message("user", "user1x"))
             if "system1x\n\nuser1x" in self._render(pair):
                 identity["system_message"] = "put before the user's"
+        except LimitError:
+            raise
+        except InputError:
+            pass
         return identity
 
     def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
@@ -385,9 +399,12 @@ def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:
     if not isinstance(tokenizer.chat_template, str):
         return None
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "content1x"}]
+    options = {"chat_template": tokenizer.chat_template, "add_generation_prompt": False}
     try:
-        text = str(tokenizer.apply_chat_template(chat, tokenize=False))
-    except Exception:
+        text = _rendered(tokenizer, chat, options)
+    except LimitError:
+        raise
+    except InputError:
         return None
     after = text.rpartition("content1x")[2].lstrip()
     special = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}

@@ -3,12 +3,14 @@
 import ast
 import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jaxrag.engines.prompts import render_chat
+from jaxrag.core.bounded import LimitError
+from jaxrag.engines.prompts import PromptEncoder, render_chat
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import write_tiny_model
@@ -46,6 +48,33 @@ def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(
         render_chat(tokenizer, CHAT, {})
 
 
+LIMITS = {
+    "nested loops": ("{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2, "1 s"),
+    "recursion": ("{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}"
+        "{{ f(60) }}", "1 s"),
+    "doubling": ("{% set n = namespace(s='x') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}"
+        "{% endfor %}", "512 MB"),
+    "a wide format": ("{{ '%4000000000d' % 1 }}", "512 MB"),
+    "only long chats": ("{{ messages[0].content * (1 if messages[0].content|length < 99 else 9) }}",
+        "a million characters"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_template_that_takes_too_much_stops_the_run_at_once(
+    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template, said = LIMITS[name]
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    start = time.monotonic()
+    with pytest.raises(LimitError, match=f"chat template of .* is refused: it .* {said}"):
+        render_chat(tokenizer, (Message("user", "Where? " * 100_000),), {})
+    assert time.monotonic() - start < 30
+    if name != "only long chats":  # is refused when the model is loaded
+        with pytest.raises(LimitError):
+            _ = PromptEncoder(tokenizer, template_options={}, max_length=9).identity
+
+
 def test_a_template_sees_no_globals(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         tokenizer, "chat_template", "<{{ raise_exception.__globals__ }}{{ messages[0].content }}>"
@@ -59,7 +88,10 @@ def test_content_is_no_template(tokenizer: Any) -> None:
 
 
 def test_nothing_else_evaluates_jinja() -> None:
-    """The one caller is the tokenizer of transformers, whose environment is the sandbox."""
+    """The one caller is transformers, whose environment is the sandbox, in a process of its own."""
+    text = "".join(file.read_text() for file in PACKAGE.rglob("*.py"))
+    assert "apply_chat_template" not in text
+    assert text.count("import render_jinja_template") == 1
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
+from jaxrag.core.bounded import start_module
 from jaxrag.core.durable_files import sync
 from jaxrag.core.hashing import digest_file
 from jaxrag.types import InputError
@@ -29,7 +30,6 @@ RECORD = "written.jsonl"
 
 _OPTIONS = "group_size:1"  # random access to single rows
 _MOST_WORKERS = 4
-_PACKAGES = Path(__file__).parents[3]
 
 
 def default_workers() -> int:
@@ -161,15 +161,9 @@ def _write(path: Path, examples: Iterable[bytes]) -> None:
 
 def _write_elsewhere(path: Path, examples: Sequence[bytes], lock: int) -> None:
     """As `_write`, in another process, which keeps ``lock`` open."""
-    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            pass_fds=(lock,),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        process = start_module(
+            __name__, str(path), stdout=subprocess.DEVNULL, stderr=errors, pass_fds=(lock,)
         )
         with process, contextlib.suppress(BrokenPipeError):
             assert process.stdin is not None

@@ -90,7 +90,10 @@ _TYPES: Mapping[str, tuple[type, type | None, str]] = {
 }
 """Types of a role's values and of the parts of lists, and how an error names them."""
 _FORMATTER = string.Formatter()
-_DOTS = 2000  # of one line: reading a key takes as long as the square of its parts
+_BYTES = 1_000_000  # of a file
+_DOTS = 300  # of one line: reading a key takes as long as the square of its parts
+_FIELDS = 100  # of one text
+_FILES = 16  # of which each extends the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,12 +279,18 @@ def _extended(files: tuple[Path, ...], name: object) -> PromptSet:
     if _path(name).resolve() in {file.resolve() for file in files}:
         chain = ", which extends ".join(map(str, (*files[1:], name)))
         raise InputError(f"{files[0]} extends {chain}: let one of them extend another set.")
+    if len(files) >= _FILES:
+        raise InputError(
+            f"{files[0]} extends a set that extends another, {_FILES} times: join some."
+        )
     return _load(name, files)
 
 
 def _tables(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, which may be anyone's: nested deeply, with enormous keys."""
     try:
+        if path.stat().st_size > _BYTES:
+            raise ValueError(f"over {_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
         if any(line.count(".") > _DOTS for line in text.splitlines()):
             raise ValueError(f"over {_DOTS:,} full stops in one line; break it")
@@ -311,7 +320,10 @@ def _fields(where: str, text: str, allowed: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{where} has a bad field: {{{full[:50]}}}; allowed: {', '.join(allowed)}."
             )
-    return [name for _, name, _, _ in parsed if name is not None]
+    found = [name for _, name, _, _ in parsed if name is not None]
+    if len(found) > _FIELDS:
+        raise InputError(f"{where} has {len(found):,} fields; at most {_FIELDS} are allowed.")
+    return found
 
 
 def _template(path: Path, role: str, table: Any) -> Template:

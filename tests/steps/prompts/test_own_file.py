@@ -96,8 +96,10 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
         ('[passages]\npassage = "{number:4000000000}"', r"passages\.passage has a bad field"),
         ("[direct", "is no valid TOML file"),
         ("a = " + "[" * 50_000 + "]" * 50_000, "is no valid TOML file: maximum recursion depth"),
-        ("a" + ".a" * 50_000 + " = 1", "over 2,000 full stops in one line"),
-        ("[direct]\nuser" + ".a" * 1_500 + " = 1", r"\[direct\] user is of type dict"),
+        ("a" + ".a" * 50_000 + " = 1", "over 300 full stops in one line"),
+        ("[direct]\nuser = '" + "{question}" * 101 + "'", r"\[direct\] user has 101 fields"),
+        ("a = '" + "x" * 1_000_000 + "'", "is no valid TOML file: over 1,000,000 bytes"),
+        ("[direct]\nuser" + ".a" * 250 + " = 1", r"\[direct\] user is of type dict"),
         ("[direct]\nuser = 0x" + "f" * 9_000, r"\[direct\] user is of type int"),
     ],
 )
@@ -106,3 +108,12 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, text: str, message: s
     file.write_text(text)
     with pytest.raises(InputError, match=message):
         prompts.load(str(file))
+
+
+def test_a_long_chain_of_files_is_one_clear_error(tmp_path: Path) -> None:
+    for i in range(17):
+        (tmp_path / f"{i}.toml").write_text(f'extends = "{tmp_path}/{i + 1}.toml"')
+    (tmp_path / "17.toml").write_text('extends = "dtr"')
+    assert prompts.load(str(tmp_path / "3.toml")).roles
+    with pytest.raises(InputError, match=r"0\.toml extends a set that extends another, 16 times"):
+        prompts.load(str(tmp_path / "0.toml"))

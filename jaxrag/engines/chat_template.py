@@ -1,0 +1,28 @@
+"""Renders chat templates; `jaxrag.core.bounded` runs it in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers.utils.chat_template_utils import render_jinja_template
+
+_ADDED = 1_000_000  # characters that a template may add to messages
+
+
+def render(template: str, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
+    """Messages as the text that a model reads.
+
+    Args:
+      template: a program in Jinja's language; it runs in transformers' sandbox.
+      messages: each has role and content.
+      values: further variables of the template.
+
+    Raises:
+      MemoryError: it is more than four times as long as the messages and a million characters.
+      Exception: the template fails; whatever it raises.
+    """
+    values = {"add_generation_prompt": False, **values}
+    (text,), _ = render_jinja_template([messages], chat_template=template, **values)
+    if len(text) > _ADDED + 4 * sum(len(message["content"]) for message in messages):
+        raise MemoryError("it writes over a million characters")
+    return text
