@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from configs.data import ROOT
+from jaxrag.configs.data import ROOT
 from jaxrag.core import jsonl
 from jaxrag.evaluation.metrics import accuracy
 

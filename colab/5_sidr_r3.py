@@ -125,7 +125,7 @@ jaxrag.compare(*runs, baseline="untrained")
 # it can be taken apart. Words that neither text contains may have weight: the network adds them.
 
 # %%
-from experiments.explain import main as explain
+from jaxrag.experiments.explain import main as explain
 
 arguments = ["--config", f"configs/r3.py:r3@{DATA}", f"--config.index.checkpoint={r3}/retriever"]
 arguments += ["--config.index.passage_length=48"] if TINY else []

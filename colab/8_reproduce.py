@@ -31,7 +31,7 @@ TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test 
 # ## What there is
 
 # %%
-from experiments import reproduce
+from jaxrag.experiments import reproduce
 
 exit_code = reproduce.main(["reproduce", "--list"])
 

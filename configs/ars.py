@@ -79,9 +79,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs import data, errr
-from configs.baselines import ARS_BASELINES, SELF_RAG, entries
-from configs.parts import ARS, CLOSED, SMALL, Entry, K, Variant, job_of
+from jaxrag.configs import data, errr
+from jaxrag.configs.baselines import ARS_BASELINES, SELF_RAG, entries
+from jaxrag.configs.parts import ARS, CLOSED, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local

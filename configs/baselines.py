@@ -63,8 +63,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from configs import data
-from configs.parts import (
+from jaxrag.configs import data
+from jaxrag.configs.parts import (
     ARS,
     BGE,
     CLOSED,

@@ -31,9 +31,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs import pairs
-from configs.baselines import SINGLE_SEARCH, entries, prompted
-from configs.parts import BGE, PAIRS, PASSAGE_TOKENS, SMALL, K, job_of
+from jaxrag.configs import pairs
+from jaxrag.configs.baselines import SINGLE_SEARCH, entries, prompted
+from jaxrag.configs.parts import BGE, PAIRS, PASSAGE_TOKENS, SMALL, K, job_of
 from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr

@@ -66,9 +66,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs import data
-from configs.baselines import ITERATIVE, SELF_RAG, TURNS, entries
-from configs.parts import PASSAGE_TOKENS, SIZES, Entry, K, Setup, Variant, job_of
+from jaxrag.configs import data
+from jaxrag.configs.baselines import ITERATIVE, SELF_RAG, TURNS, entries
+from jaxrag.configs.parts import PASSAGE_TOKENS, SIZES, Entry, K, Setup, Variant, job_of
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder

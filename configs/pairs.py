@@ -30,9 +30,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.baselines import SINGLE_SEARCH, entries, prompted
-from configs.data import SOURCES, training_of
-from configs.parts import PAIRS, PASSAGE_TOKENS, SMALL, Entry, K, Variant, job_of
+from jaxrag.configs.baselines import SINGLE_SEARCH, entries, prompted
+from jaxrag.configs.data import SOURCES, training_of
+from jaxrag.configs.parts import PAIRS, PASSAGE_TOKENS, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook

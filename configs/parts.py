@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from configs import data
-from configs.data import Questions
+from jaxrag.configs import data
+from jaxrag.configs.data import Questions
 from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server

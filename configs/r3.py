@@ -63,9 +63,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.baselines import RETRIEVERS, SINGLE_SEARCH, Baseline, entries, prompted
-from configs.data import SOURCES, training_of
-from configs.parts import R3, SMALL, Entry, K, Variant, job_of
+from jaxrag.configs.baselines import RETRIEVERS, SINGLE_SEARCH, Baseline, entries, prompted
+from jaxrag.configs.data import SOURCES, training_of
+from jaxrag.configs.parts import R3, SMALL, Entry, K, Variant, job_of
 from jaxrag.data.factbook import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3

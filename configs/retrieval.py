@@ -21,9 +21,9 @@ for every published set: ``paper-nq``, ``paper-msmarco`` and so on, or
 
 from __future__ import annotations
 
-from configs.baselines import RETRIEVERS
-from configs.data import SOURCES
-from configs.parts import BGE, Entry, Variant, job_of
+from jaxrag.configs.baselines import RETRIEVERS
+from jaxrag.configs.data import SOURCES
+from jaxrag.configs.parts import BGE, Entry, Variant, job_of
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.sets import SETS

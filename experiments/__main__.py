@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 import jaxrag
-from experiments import say_loading
-from experiments.options import COMMANDS, module_of, overview, usage
+from jaxrag.experiments import say_loading
+from jaxrag.experiments.options import COMMANDS, module_of, overview, usage
 
 
 def main() -> None:
@@ -26,11 +26,13 @@ def main() -> None:
         known = f"Commands: {', '.join(COMMANDS)}; jaxrag --help describes them."
         print(f"error: no command {name[:100]!r}.{hint} {known}", file=sys.stderr)
         sys.exit(2)
-    say_loading()
-    from experiments.configuration import script  # late: takes seconds, which the usage does not
+    if __name__ != "__main__":  # as the module, it has been said
+        say_loading()
+    # late: it takes seconds, which the usage does not
+    from jaxrag.experiments.configuration import script
 
     sys.argv = [f"jaxrag {name}", *arguments]
-    script(importlib.import_module(f"experiments.{module_of(name)}").main)
+    script(importlib.import_module(f"jaxrag.experiments.{module_of(name)}").main)
 
 
 def _answer(name: str, arguments: Sequence[str]) -> str:

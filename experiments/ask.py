@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from experiments.configuration import parse_job, script
 from jaxrag.api.rag import Rag
+from jaxrag.experiments.configuration import parse_job, script
 from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.configuration import parse_job, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text
 from jaxrag.evaluation.summary import summarise
+from jaxrag.experiments.configuration import parse_job, script
 from jaxrag.runs import model_check
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import Run

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.configuration import parse_runs, script, show
+from jaxrag.experiments.configuration import parse_runs, script, show
 
 
 def main(argv: Sequence[str]) -> int:

@@ -28,12 +28,12 @@ from typing import Any
 from absl import flags
 from rich.console import Console
 
-from experiments.options import define, usage
 from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.status import named_directories
 from jaxrag.evaluation.summary import BASELINE, summarise
+from jaxrag.experiments.options import define, usage
 from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import class_name, edited, settings
 from jaxrag.runs.job import Job

@@ -34,7 +34,6 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import parse_named, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import gold_of, set_directory
@@ -44,6 +43,7 @@ from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_di
 from jaxrag.data.downloads import Downloads
 from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
+from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.configuration import parse, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.records import differences, read_run
 from jaxrag.evaluation.report import explanations
+from jaxrag.experiments.configuration import parse, script
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr

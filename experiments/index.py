@@ -26,8 +26,8 @@ from pathlib import Path
 
 import jax
 
-from experiments.configuration import parse, script
-from experiments.run import join
+from jaxrag.experiments.configuration import parse, script
+from jaxrag.experiments.run import join
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.runs.loading import build_index
 from jaxrag.runs.parts import open_index

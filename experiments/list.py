@@ -14,10 +14,10 @@ import pkgutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import configs
-from configs import data
-from experiments.configuration import parse_named, script
+from jaxrag import configs
+from jaxrag.configs import data
 from jaxrag.engines.language_model import ModelSettings
+from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.runs.edits import choices
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
@@ -53,7 +53,7 @@ def read_command(argv: Sequence[str]) -> Sequence[str]:
 def _methods() -> Mapping[str, str]:
     """METHOD by config file."""
     modules = (one.name for one in pkgutil.iter_modules(configs.__path__))
-    found = ((name, importlib.import_module(f"configs.{name}")) for name in modules)
+    found = ((name, importlib.import_module(f"jaxrag.configs.{name}")) for name in modules)
     return {f"configs/{n}.py": _joined(one.METHODS) for n, one in found if hasattr(one, "METHODS")}
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.configuration import parse_named, script
 from jaxrag.core.printable import printable
+from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.reproduction.prompt_files import RoleCheck, check_roles
 from jaxrag.steps import prompts
 from jaxrag.types import InputError

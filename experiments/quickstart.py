@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.configuration import parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.experiments.configuration import parse_plain, script, show
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.configuration import parse_runs, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.training_log import is_training
+from jaxrag.experiments.configuration import parse_runs, script
 from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
 

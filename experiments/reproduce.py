@@ -50,15 +50,15 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from configs.papers import ALL
-from configs.papers.claims import CLAIMS
-from configs.papers.models import PUBLISHED
-from experiments.configuration import parse_named, script
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.claims import CLAIMS
+from jaxrag.configs.papers.models import PUBLISHED
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
 from jaxrag.evaluation.prices import prices
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
+from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, table_cells

@@ -33,12 +33,12 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments.configuration import parse, script
 from jaxrag.core.file_states import one_start
 from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
 from jaxrag.evaluation.status import run_directories
 from jaxrag.evaluation.training_log import is_training
+from jaxrag.experiments.configuration import parse, script
 from jaxrag.runs.calls import RECORD_CALLS
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job

@@ -18,10 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import parse_runs, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.evaluation.prices import prices, read_prices
 from jaxrag.evaluation.status import Status, status
+from jaxrag.experiments.configuration import parse_runs, script
 
 _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
 

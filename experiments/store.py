@@ -20,9 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import parse_named, script
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.store import Store
+from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.types import InputError
 
 

@@ -14,9 +14,9 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.configuration import parse, script, show
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.experiments.configuration import parse, script, show
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.configuration import parse
 from jaxrag.core.store import Store
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.experiments.configuration import parse
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.corpus.passages import Passages, write_passages

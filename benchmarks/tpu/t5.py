@@ -13,7 +13,7 @@ from benchmarks.tpu.chips import Place, Slice
 from benchmarks.tpu.networks import BFLOAT16, FLOAT32
 from benchmarks.tpu.program import Ideal, Program
 from benchmarks.tpu.training import STEPS, Shaped, Training
-from configs.errr import PAPER_PPO, RRR_TOKENS, STUDENTS
+from jaxrag.configs.errr import PAPER_PPO, RRR_TOKENS, STUDENTS
 from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.t5.beams import beam_search
 from jaxrag.models.t5.checkpoint import parameter_shapes, random_t5

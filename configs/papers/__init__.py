@@ -4,7 +4,7 @@ A file a paper: which configs make the rows of its tables, which figures are dra
 and what is left out, with the reason.
 """
 
-from configs.papers import ars, dtr, errr, pairs, r3
+from jaxrag.configs.papers import ars, dtr, errr, pairs, r3
 from jaxrag.reproduction.tables import Declarations
 
 ALL = Declarations.of(pairs.DECLARED, dtr.DECLARED, r3.DECLARED, errr.DECLARED, ars.DECLARED)

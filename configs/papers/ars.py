@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from configs import ars, errr
-from configs.papers.models import model, with_method
-from configs.parts import ARS, Variant
+from jaxrag.configs import ars, errr
+from jaxrag.configs.papers.models import model, with_method
+from jaxrag.configs.parts import ARS, Variant
 from jaxrag.methods.ars import rewards
 from jaxrag.methods.ars.bandit.job import LAMBDAS, TrainBandit, bandit_of
 from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, RewardScheme

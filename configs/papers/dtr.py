@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from configs import dtr, pairs
-from configs.papers.models import (
+from jaxrag.configs import dtr, pairs
+from jaxrag.configs.papers.models import (
     model,
     passages,
     questions,
@@ -21,8 +21,8 @@ from configs.papers.models import (
     with_method,
     with_models,
 )
-from configs.papers.pairs import gold_figures_of
-from configs.parts import Variant
+from jaxrag.configs.papers.pairs import gold_figures_of
+from jaxrag.configs.parts import Variant
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.reproduction.gate_figures import GainOf, gain_curves, ratio_curves, threshold_curves

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from configs import errr
-from configs.papers.models import with_method
-from configs.parts import Variant
+from jaxrag.configs import errr
+from jaxrag.configs.papers.models import with_method
+from jaxrag.configs.parts import Variant
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.reproduction.measures import total_cost, wall_seconds

@@ -6,9 +6,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.baselines import E5_TUNED
-from configs.data import SOURCES
-from configs.parts import BGE, K
+from jaxrag.configs.baselines import E5_TUNED
+from jaxrag.configs.data import SOURCES
+from jaxrag.configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.reproduction.check import PublishedModels

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from configs import pairs
-from configs.papers.models import (
+from jaxrag.configs import pairs
+from jaxrag.configs.papers.models import (
     passages,
     questions,
     reading,
@@ -16,7 +16,7 @@ from configs.papers.models import (
     with_method,
     with_models,
 )
-from configs.parts import Variant
+from jaxrag.configs.parts import Variant
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import Config as PairsConfig
 from jaxrag.reproduction import gold_figures

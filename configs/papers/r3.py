@@ -15,11 +15,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from configs import errr, r3
-from configs.baselines import ARS_BASELINES, E5_TUNED, ITERATIVE, SELF_RAG, Baseline
-from configs.data import SOURCES, training_of
-from configs.papers.models import model, passages, with_method
-from configs.parts import SMALL
+from jaxrag.configs import errr, r3
+from jaxrag.configs.baselines import ARS_BASELINES, E5_TUNED, ITERATIVE, SELF_RAG, Baseline
+from jaxrag.configs.data import SOURCES, training_of
+from jaxrag.configs.papers.models import model, passages, with_method
+from jaxrag.configs.parts import SMALL
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw

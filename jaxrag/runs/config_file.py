@@ -24,13 +24,8 @@ def load(spec: str, *, kind: Any = Job) -> Any:
     """
     given, _, variant = spec.partition(":")
     path = find(given)
-    module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise InputError(f"{path} is not a config file: its name must end in .py.")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module  # the dataclasses of a method defined there need it
+    module = load_module(path)
     with explained(path):
-        module_spec.loader.exec_module(module)
         make = getattr(module, "get_config", None)
         if make is None:
             raise InputError(f"{path} defines no get_config(variant).")
@@ -39,6 +34,22 @@ def load(spec: str, *, kind: Any = Job) -> Any:
         wanted = f"{kind.__module__}.{kind.__name__}"
         raise InputError(f"get_config of {path} returned {type(job).__name__}, not a {wanted}.")
     return job
+
+
+def load_module(path: str) -> Any:
+    """The module that a file of Python is.
+
+    Raises:
+      InputError: it is not one, or has an error.
+    """
+    spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is not a config file: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # the dataclasses of a method defined there need it
+    with explained(path):
+        spec.loader.exec_module(module)
+    return module
 
 
 def find(path: str) -> str:
@@ -50,11 +61,9 @@ def find(path: str) -> str:
     if Path(path).is_file():
         return path
     folder, *rest = Path(path).parts or ("",)
-    installed = importlib.util.find_spec("configs") if folder == "configs" and rest else None
-    if installed is not None and installed.origin is not None:
-        own = Path(installed.origin).parent.joinpath(*rest)
-        if own.is_file():
-            return str(own)
+    own = Path(__file__).parents[1].joinpath(folder, *rest)
+    if folder == "configs" and own.is_file():
+        return str(own)
     raise InputError(
         f"no config file {path}. Each paper has one in configs/; the baselines are in "
         "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."

@@ -4,11 +4,13 @@ A text is parsed by the type of its field: a number, a word, several values with
 them for a tuple, ``None`` where the type allows it. A field whose type is a dataclass or a protocol
 takes the name of a class, whose other fields are then at their defaults. Of a protocol, such as
 `IndexSettings`, the choices are all dataclasses of jaxrag and of loaded config files that have its
-members. The elements of a tuple are fields named 0, 1, ...
+members, and FILE.py:CLASS is one of a file of your own. The elements of a tuple are fields named 0,
+1, ...
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -24,9 +26,11 @@ from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin,
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.sets import SETS
+from jaxrag.runs.config_file import load_module
 from jaxrag.types import InputError
 
 _PACKAGE = Path(__file__).parents[1]
+_SCRIPTS = ("configs", "experiments")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NUMBERS = {int: "an integer", float: "a number"}
 _REQUIRED = dataclasses.MISSING
@@ -197,6 +201,8 @@ def _read(hint: Any, text: str, name: str) -> Any:
     if text == "None" and type(None) in _alternatives(hint):
         return None
     if found := {**choices(hint), **named_values(hint)}:
+        if text not in found and ".py:" in text:
+            return _own_class(hint, text, name)
         if text not in found:
             near = difflib.get_close_matches(text, found, 1, 0)
             raise InputError(
@@ -210,6 +216,28 @@ def _read(hint: Any, text: str, name: str) -> Any:
         except ValueError as error:
             allowed.append(str(error))
     raise InputError(f"--{name} is {text!r}; allowed: {' or '.join(allowed)}.")
+
+
+def _own_class(hint: Any, text: str, name: str) -> type:
+    """The dataclass that FILE.py:CLASS names, for a field of type ``hint``.
+
+    Raises:
+      InputError: there is no such file or class, or it lacks members of the type.
+    """
+    file, _, wanted = text.rpartition(":")
+    if not Path(file).expanduser().is_file():
+        raise InputError(f"--{name} is {text!r}: there is no file {file}.")
+    found = vars(load_module(str(Path(file).expanduser())))
+    kinds = {n: one for n, one in found.items() if _is_settings(one, found["__name__"])}
+    if wanted not in kinds:
+        known = f"it has {_listed(kinds)}" if kinds else "it defines none"
+        raise InputError(f"--{name} is {text!r}: {file} has no dataclass {wanted}; {known}.")
+    if not any(_fits(kinds[wanted], one) for one in _without_none(hint)):
+        wants = [n for one in _without_none(hint) for n in _members(one)]
+        lacks = [n for n in wants if not _has(kinds[wanted], n)]
+        missing = f"it lacks {', '.join(lacks)}" if lacks else "a method has other parameters"
+        raise InputError(f"--{name} is {text!r}, which does not fit there: {missing}.")
+    return kinds[wanted]
 
 
 def _read_plain(hint: Any, text: str, name: str) -> Any:
@@ -288,14 +316,15 @@ def class_name(kind: type) -> str:
 @functools.cache
 def _dataclasses() -> list[type]:
     """All public dataclasses of jaxrag and of the loaded config files."""
-    for module in pkgutil.walk_packages([str(_PACKAGE)], "jaxrag."):
-        try:
-            importlib.import_module(module.name)
-        except ImportError:  # an optional dependency is missing
-            continue
+    rows = (one.name for one in pkgutil.iter_modules([str(_PACKAGE)]) if one.name not in _SCRIPTS)
+    for row in rows:
+        within = pkgutil.walk_packages([str(_PACKAGE / row)], f"jaxrag.{row}.")
+        for name in (f"jaxrag.{row}", *(module.name for module in within)):
+            with contextlib.suppress(ImportError):  # an optional dependency is missing
+                importlib.import_module(name)
     found = []
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in ("jaxrag", "configs") or name.startswith("config_"):
+        if name.startswith(("jaxrag.", "config_")):
             found += [one for one in vars(module).values() if _is_settings(one, name)]
     return found
 
@@ -334,12 +363,12 @@ def _members(protocol: type) -> dict[str, Any]:
 
 
 def _returns(given: Any, wanted: Any) -> bool:
-    """Whether a method's return type fits the protocol's; true where a type cannot be resolved."""
+    """Whether a method's return type fits the protocol's; true where one is not known."""
     try:
         results = [get_type_hints(function).get("return") for function in (given, wanted)]
     except NameError:  # a type that is imported for type checkers only
         return True
-    if not all(map(_without_none, results)):
+    if None in results or not all(map(_without_none, results)):
         return True
     (first, *_), expected = _without_none(results[0]), _without_none(results[1])
     return any(

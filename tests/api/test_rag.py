@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import jaxrag
-from experiments import ask
 from jaxrag.api.rag import TracedAnswer
 from jaxrag.core.progress import _console
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
+from jaxrag.experiments import ask
 from jaxrag.types import Passage, Question
 from tests.api.small_configs import write_small_configs
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.store import main
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.store import Producer, Store, entry_key
+from jaxrag.experiments.store import main
 from jaxrag.types import InputError
 from tests.core import store_writers
 

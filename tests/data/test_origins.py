@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from experiments import run as script
 from jaxrag.data.benchmark import Benchmark, set_directory
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, write_questions
@@ -11,6 +10,7 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
 from jaxrag.data.origins import origins, unbuilt
 from jaxrag.engines.local.engine import Local
+from jaxrag.experiments import run as script
 from jaxrag.methods.baselines import few_shot
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.runs.parts import load_questions

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.configuration import parse, parse_job, parse_named, parse_plain
-from experiments.options import COMMANDS as SCRIPTS
-from experiments.options import CONFIG, module_of
-from experiments.sweep import with_value
+from jaxrag.experiments.configuration import parse, parse_job, parse_named, parse_plain
+from jaxrag.experiments.options import COMMANDS as SCRIPTS
+from jaxrag.experiments.options import CONFIG, module_of
+from jaxrag.experiments.sweep import with_value
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 
@@ -58,7 +58,7 @@ def collected() -> list[Command]:
 
 def check_script(name: str, arguments: list[str]) -> None:
     """Parses the arguments of a script in experiments/ as the script does."""
-    script: Any = importlib.import_module(f"experiments.{module_of(name)}")
+    script: Any = importlib.import_module(f"jaxrag.experiments.{module_of(name)}")
     argv, name = [name, *arguments], name.replace("_", "-")
     if name == "ask":
         assert parse_job(argv, name, kind=Run)[1]
@@ -106,7 +106,7 @@ def test_the_documents_name_methods_that_exist() -> None:
     for path in sorted((ROOT / "docs").rglob("*.md")):
         for file, method in re.findall(r"`(?:configs/)?(\w+)\.py:(\w+)@", path.read_text("utf-8")):
             if not method.isupper():  # as in METHOD@DATA
-                methods = importlib.import_module(f"configs.{file}").METHODS
+                methods = importlib.import_module(f"jaxrag.configs.{file}").METHODS
                 assert method in methods, (path.name, method)
                 found += 1
     assert found > 5

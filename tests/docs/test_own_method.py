@@ -5,26 +5,55 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from examples.own_method import SearchAgent
 from jaxrag.evaluation import metrics
 from jaxrag.methods import dtr
+from jaxrag.runs.config_file import load
+from jaxrag.runs.edits import edited
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
+from jaxrag.types import InputError
 from tests.scripted import ScriptedIndex, ScriptedModel, run
 
 README = Path(__file__).parents[2] / "README.md"
 INDEX = ({"a": 10, "b": 20, "c": 30, "d": 90}, {"capital": 90, "Rome": 30, "Where": 0})
 
 
+def block_of_readme(name: str) -> str:
+    """The block of Python in the README that has a class."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.S)
+    (block,) = (text for text in blocks if f"class {name}" in text)
+    return block
+
+
 def of_readme(name: str) -> Any:
-    """A class in a block of Python of the README."""
-    (block,) = (text for text in re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.S)
-                if f"class {name}" in text)  # fmt: skip
+    """A class of the README."""
     names: dict[str, Any] = {"__name__": __name__, "dataclasses": dataclasses}
-    exec(block, names)
+    exec(block_of_readme(name), names)
     return names[name]
+
+
+def test_a_file_of_ones_own_has_the_method_and_the_gate(tmp_path: Path, monkeypatch: Any):
+    (tmp_path / "twice.py").write_text(block_of_readme("Twice"))
+    gate = "import dataclasses\n" + block_of_readme("ShortAnswers")
+    (tmp_path / "short.py").write_text(gate + "\n\n@dataclasses.dataclass\nclass Other: pass\n")
+    monkeypatch.chdir(tmp_path)
+    config = load("configs/dtr.py:dtr@tiny")
+    run = edited(config, {"method": "twice.py:Twice", "method.k": "3"})
+    assert (type(run.method).__name__, run.method.k, run.name) == ("Twice", 3, "twice")
+    changes = {"method.gate": f"{tmp_path}/short.py:ShortAnswers", "method.gate.longest": "2"}
+    assert edited(config, changes).method.gate.longest == 2
+    for told, wrong in {
+        "method is 'twice.py:Twic': twice.py has no dataclass Twic; it has Twice": "twice.py:Twic",
+        "there is no file nowhere.py": "nowhere.py:Twice",
+        "does not fit there: it lacks name, reader, answer": "short.py:Other",
+    }.items():
+        with pytest.raises(InputError, match=told):
+            edited(config, {"method": wrong})
 
 
 def test_the_method_of_the_readme_is_recorded_whole():

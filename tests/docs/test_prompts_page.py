@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.papers import ALL
-from experiments import reproduce
+from jaxrag.configs.papers import ALL
+from jaxrag.experiments import reproduce
 from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import check_replacements, sets_in_use
 from jaxrag.reproduction.work import Work

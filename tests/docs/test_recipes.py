@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from configs.papers import ALL
-from configs.papers.models import PUBLISHED
-from experiments import reproduce
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.models import PUBLISHED
 from jaxrag.data.origins import unbuilt
+from jaxrag.experiments import reproduce
 from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.check import memory_by_models
 from jaxrag.reproduction.choices import add, parts_to_make, work_of

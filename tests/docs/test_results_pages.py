@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from configs.papers import ALL
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.reproduction.claims_page import LEAST, claims_page
 from jaxrag.reproduction.listing import all_names, result_file
 from jaxrag.reproduction.printed.tables import PAPERS

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments import run as script
 from jaxrag.core import file_states
+from jaxrag.experiments import run as script
 from jaxrag.runs import run as runs
 from tests.experiments.small_run import write_small_run
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from experiments.report import main as report
-from experiments.run import main
-from experiments.status import main as status
 from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.experiments.report import main as report
+from jaxrag.experiments.run import main
+from jaxrag.experiments.status import main as status
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 from tests.experiments.small_run import write_small_run

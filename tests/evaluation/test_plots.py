@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from experiments import reproduce
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.plots import Curve, Panel
 from jaxrag.evaluation.significance import Interval
+from jaxrag.experiments import reproduce
 from jaxrag.types import InputError
 
 ONE = Interval(0.25, 0.0, 0.5, 9)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.status import main
 from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.status import named_directories, run_directories, status
+from jaxrag.experiments.status import main
 from jaxrag.types import InputError
 
 CONFIG = {"method": {"name": "dtr"}, "dataset": {"name": "nq", "questions": 5}}

@@ -10,11 +10,11 @@ import json
 
 import pytest
 
-from experiments import quickstart, sweep
-from experiments import run as script
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.status import named_directories
+from jaxrag.experiments import quickstart, sweep
+from jaxrag.experiments import run as script
 from jaxrag.runs import run as runs_module
 from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import edited

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import pytest
 
-from configs import ars as ars_config
+from jaxrag.configs import ars as ars_config
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.ars import ars

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from configs import baselines
+from jaxrag.configs import baselines
 from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.baselines import cor

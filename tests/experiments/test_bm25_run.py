@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
-from experiments import index as index_script
-from experiments import run as script
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
+from jaxrag.experiments import index as index_script
+from jaxrag.experiments import run as script
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.bm25.index import Bm25

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from experiments.options import COMMANDS, module_of
-from experiments.run import main
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel
+from jaxrag.experiments.options import COMMANDS, module_of
+from jaxrag.experiments.run import main
 from jaxrag.models.checkpoint import files
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs import loading
 from tests.experiments.small_run import write_small_run
 
-COMMAND = "from experiments.__main__ import main; main()"  # what the command jaxrag does
+COMMAND = "from jaxrag.experiments.__main__ import main; main()"  # what the command jaxrag does
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs import data, errr
+from jaxrag.configs import data, errr
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.sets import SETS
@@ -21,7 +21,7 @@ from jaxrag.steps import prompts
 from jaxrag.types import InputError
 
 CONFIGS: dict[str, Any] = {
-    name: importlib.import_module(f"configs.{name}")
+    name: importlib.import_module(f"jaxrag.configs.{name}")
     for name in ("pairs", "dtr", "r3", "errr", "ars", "baselines", "retrieval")
 }
 METHODS = [(name, method) for name, config in CONFIGS.items() for method in config.METHODS]

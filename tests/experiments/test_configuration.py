@@ -9,9 +9,6 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-from experiments import configuration, report, run
-from experiments.configuration import parse
-from experiments.sweep import with_value
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
@@ -22,6 +19,9 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
+from jaxrag.experiments import configuration, report, run
+from jaxrag.experiments.configuration import parse
+from jaxrag.experiments.sweep import with_value
 from jaxrag.methods import pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
@@ -304,7 +304,7 @@ def test_sweep_sets_one_value() -> None:
 
 LOSES_ONE = """
 import gc, os, signal, sys, time
-from experiments.configuration import script
+from jaxrag.experiments.configuration import script
 
 def collected(phase, info):
     if lost:

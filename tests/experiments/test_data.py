@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from experiments import data
-from experiments.configuration import script
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.sets import SETS
+from jaxrag.experiments import data
+from jaxrag.experiments.configuration import script
 from jaxrag.types import InputError
 from tests.data.sets.published import CASES, Published, write
 from tests.local_http import serving

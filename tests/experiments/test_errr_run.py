@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from configs import errr as errr_config
+from jaxrag.configs import errr as errr_config
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.evaluation.records import read_run

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from experiments import explain, report
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import explanations
+from jaxrag.experiments import explain, report
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 from jaxrag.types import InputError

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from experiments.configuration import script
-from experiments.run import main
-from experiments.store import main as store_command
 from jaxrag.evaluation.records import read_run
+from jaxrag.experiments.configuration import script
+from jaxrag.experiments.run import main
+from jaxrag.experiments.store import main as store_command
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.experiments.test_kill import start

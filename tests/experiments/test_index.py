@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import index as script
-from experiments.configuration import parse
-from experiments.run import main as run_main
+from jaxrag.experiments import index as script
+from jaxrag.experiments.configuration import parse
+from jaxrag.experiments.run import main as run_main
 from jaxrag.retrieval.dense import exact
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.matrix import write_matrix

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 
-from experiments.run import join
+from jaxrag.experiments.run import join
 
 process, port, built = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 join(f"localhost:{port},2,{process}")

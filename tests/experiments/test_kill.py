@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.run import main
+from jaxrag.experiments.run import main
 from tests.experiments.small_run import write_small_run
 from tests.training.processes import flags_for
 

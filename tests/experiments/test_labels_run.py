@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from configs import ars, baselines, r3
+from jaxrag.configs import ars, baselines, r3
 from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report

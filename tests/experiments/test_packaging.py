@@ -1,26 +1,29 @@
 """The command ``jaxrag``, and the wheel that brings it into an empty environment."""
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-import experiments
 import jaxrag
-from experiments import __main__ as command
-from experiments import options
-from experiments.configuration import parse_named
+import jaxrag.experiments
 from jaxrag.evaluation.summary import BASELINE
+from jaxrag.experiments import __main__ as command
+from jaxrag.experiments import options
+from jaxrag.experiments.configuration import parse_named
 from jaxrag.reproduction.substitutes import INDEXES
 from jaxrag.reproduction.tables import SCALES
 from jaxrag.runs.config_file import find, load
 from jaxrag.runs.placement import ENGINES
+from tests.docs.test_own_method import block_of_readme
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_table_has_every_script() -> None:
     found = {
         file.stem
-        for file in Path(experiments.__file__).parent.glob("*.py")
+        for file in (ROOT / "experiments").glob("*.py")
         if "\n    script(main)" in file.read_text("utf-8")
     }
     assert set(map(options.module_of, options.COMMANDS)) == found
@@ -50,9 +53,8 @@ def test_usage_version_and_unknown_commands(
 
 @pytest.mark.parametrize("name", options.COMMANDS)
 def test_help_has_usage_and_every_option_without_jax(name: str) -> None:
-    code = (
-        f"import sys; sys.argv[1:] = [{name!r}, '--help']\nfrom experiments.__main__ import main\n"
-    )
+    code = f"import sys; sys.argv[1:] = [{name!r}, '--help']\n"
+    code += "from jaxrag.experiments.__main__ import main\n"
     code += "try: main()\nfinally: assert not {'jax', 'numpy', 'rich'} & {*sys.modules}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -93,12 +95,12 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     source = tmp_path / "source"
     files = subprocess.check_output(["git", "-C", ROOT, "ls-files", "-z"], text=True).split("\0")
     for name in filter(None, files):
-        if (ROOT / name).is_file() and name.startswith(
+        if (ROOT / name).exists() and name.startswith(
             ("jaxrag/", "configs/", "experiments/", "pyproject.toml", "README.md", "LICENSE")
         ):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
+            shutil.copy(ROOT / name, target, follow_symlinks=False)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     offline = ["-q", "--no-deps", "--no-index"]
     build = ["wheel", *offline, "--no-build-isolation", "-w", tmp_path, source]
@@ -111,13 +113,26 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     packages = home / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
 
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {"jaxrag"}
+    user = tmp_path / "user"
+    for name in ("configs", "experiments"):  # packages of the user's own
+        (user / name).mkdir(parents=True)
+        (user / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    (user / "twice.py").write_text(block_of_readme("Twice"))
+    monkeypatch.setenv("PYTHONPATH", str(user))
+
     def output(*words: str) -> str:
-        return subprocess.check_output([home / "bin" / "jaxrag", *words], cwd=tmp_path, text=True)
+        return subprocess.check_output([home / "bin" / "jaxrag", *words], cwd=user, text=True)
 
     assert "What is the capital of Peru?" in output("ask", "--help")
     assert "dtr/table2" in output("reproduce", "--list")
     plan = output("run", "--config=configs/dtr.py:dtr@tiny", "--dry-run", "--workdir=run")
-    assert plan.startswith("method")
+    assert plan.startswith("method  dtr (dtr)")
+    own = ("--config.method=twice.py:Twice", "--config.method.k=2", "--config.data.countries=2")
+    plan = output("run", "--config=configs/dtr.py:dtr@tiny", *own, "--dry-run", "--workdir=run")
+    assert plan.startswith("method  twice (Twice)")
+    assert output("run", "--config=twice.py", "--dry-run").startswith("method  twice (Twice)")
 
 
 def test_the_oldest_versions_are_the_floors() -> None:

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.papers.models import DECODERS
-from experiments.run import main
+from jaxrag.configs.papers.models import DECODERS
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.memory import model_memory, run_memory
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import read_run
+from jaxrag.experiments.run import main
 from jaxrag.methods import dtr, pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate

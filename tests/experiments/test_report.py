@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import compare, report
+from jaxrag.experiments import compare, report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from configs.papers import ALL
-from experiments import reproduce
+from jaxrag.configs.papers import ALL
+from jaxrag.experiments import reproduce
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction.choices import work_of
 from jaxrag.reproduction.listing import listing

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from experiments.run import main
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.experiments.run import main
 from jaxrag.runs.loading import load_model
 from tests.engines.fake_server import faulty, serving, well
 from tests.experiments.small_run import write_small_run

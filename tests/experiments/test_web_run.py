@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from experiments import index as index_script
-from experiments import run as script
 from jaxrag.core import http
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.experiments import index as index_script
+from jaxrag.experiments import run as script
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.web.index import Web

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.configuration import script
+from jaxrag.experiments.configuration import script
 from jaxrag.runs import loading
 
 DEEP = b"[" * 100_000

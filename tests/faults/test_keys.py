@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import experiments.report
-import experiments.run
+import jaxrag.experiments.report
+import jaxrag.experiments.run
 from jaxrag.core import http
 from jaxrag.core.http import read_key
 from jaxrag.engines.server import Server
@@ -140,7 +140,9 @@ def test_no_failure_shows_a_key(where: str, engine: str, tmp_path: Path, server:
     config = configured(tmp_path, server, engine)
     for number, (name, fault) in enumerate(REFUSALS.items()):
         server.fault = where, fault
-        outcome = call(experiments.run, f"--config={config}", f"--workdir={tmp_path}/{number}")
+        outcome = call(
+            jaxrag.experiments.run, f"--config={config}", f"--workdir={tmp_path}/{number}"
+        )
         assert outcome.clear and outcome.code and server.reached > number, (name, outcome)
         assert not shows_key(outcome.shown.encode()), (name, outcome.shown)
         assert not files_with_keys(tmp_path), name
@@ -153,9 +155,9 @@ def test_no_answer_shows_a_key(where: str, engine: str, tmp_path: Path, server: 
     """A page or an answer that contains the key is a result like any other, without the key."""
     config = configured(tmp_path, server, engine)
     server.fault = where, None
-    outcome = call(experiments.run, f"--config={config}", f"--workdir={tmp_path}/run")
+    outcome = call(jaxrag.experiments.run, f"--config={config}", f"--workdir={tmp_path}/run")
     assert outcome.code == 0, outcome
-    call(experiments.report, f"--runs={tmp_path}/run", f"--out={tmp_path}/page/report.html")
+    call(jaxrag.experiments.report, f"--runs={tmp_path}/run", f"--out={tmp_path}/page/report.html")
     assert not files_with_keys(tmp_path) and not shows_key(outcome.shown.encode())
     assert "***" in (tmp_path / "run" / "answers.jsonl").read_text() or where == "search"
 

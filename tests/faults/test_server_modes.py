@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import experiments.run
+import jaxrag.experiments.run
 from jaxrag.core import http
 from jaxrag.evaluation import records
 from tests.engines.tiny_model import TEMPLATE, write_tiny_model
@@ -157,7 +157,7 @@ def run(world: Path, work: Path, server: Any, mode: Mode, method: str) -> Seen:
     server.asked.clear()
     config = f"--config={world / 'config.py'}:{method}"
     kept = ("open_index_over",)
-    told = call(experiments.run, config, f"--workdir={work / 'run'}", *changes, keep=kept)
+    told = call(jaxrag.experiments.run, config, f"--workdir={work / 'run'}", *changes, keep=kept)
     last = [x for x in told.said.splitlines() if told.code is None or re.match("error|stopped", x)]
     lines, log = read(work / "run/answers.jsonl"), read(work / "run/log.jsonl")
     warnings = [one["message"] for one in log if one["level"] == "warning"]

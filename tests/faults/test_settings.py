@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import __main__, options
+from jaxrag.experiments import __main__, options
 from jaxrag.runs import parts
 from tests.faults.damage import call, shows_key
 
@@ -167,7 +167,7 @@ def module_of(script: str) -> Any:
     """The module of a script; "jaxrag" is the command that has all of them."""
     if script == "jaxrag":
         return types.SimpleNamespace(__name__=script, main=lambda _: __main__.main())
-    return import_module(f"experiments.{options.module_of(script)}")
+    return import_module(f"jaxrag.experiments.{options.module_of(script)}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -195,7 +195,7 @@ def test_prompts_are_checked_before_data_and_models_are_loaded(
     prepared = {"a directory": file.mkdir, "no TOML": lambda: file.write_text("{")}
     prepared.get(fault, lambda: None)()
     outcome = call(
-        import_module("experiments.run"),
+        import_module("jaxrag.experiments.run"),
         DTR,
         f"--config.method.reader.prompts={file}",
         f"--workdir={tmp_path / 'run'}",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import experiments.run
+import jaxrag.experiments.run
 from tests.faults.damage import (
     DAMAGES,
     Outcome,
@@ -55,7 +55,7 @@ class World:
     def make(self) -> Outcome:
         """Runs the script that makes the results."""
         own = f"--config={self.root / 'config.py'}", f"--workdir={self.root / 'run'}"
-        script, *arguments = self.command or (experiments.run, *own)
+        script, *arguments = self.command or (jaxrag.experiments.run, *own)
         return call(script, *arguments)
 
     def kept(self) -> "World":
@@ -72,7 +72,9 @@ class World:
     @property
     def made_by(self) -> str:
         """The name of the script that makes the results."""
-        return self.command[0].__name__ if self.command else "experiments.run"
+        return (
+            self.command[0].__name__.removeprefix("jaxrag.") if self.command else "experiments.run"
+        )
 
     def same(self) -> bool:
         """Whether the results are there and unchanged, but for a byte-order mark."""

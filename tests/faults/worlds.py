@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import experiments.ask
-import experiments.data
-import experiments.explain
-import experiments.index
-import experiments.report
-import experiments.reproduce
-import experiments.run
-import experiments.status
-import experiments.store
-import experiments.sweep
+import jaxrag.experiments.ask
+import jaxrag.experiments.data
+import jaxrag.experiments.explain
+import jaxrag.experiments.index
+import jaxrag.experiments.report
+import jaxrag.experiments.reproduce
+import jaxrag.experiments.run
+import jaxrag.experiments.status
+import jaxrag.experiments.store
+import jaxrag.experiments.sweep
 from benchmarks import ppo_toy
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.reproduction.listing import result_file
@@ -38,8 +38,8 @@ from tests.retrieval.sidr import small_sidr
 def _finished(root: Path, results: str, inputs: tuple[str, ...], **more: Any) -> World:
     work, page = str(root / "run"), f"--out={root.parent / 'page' / 'report.html'}"
     readers: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "experiments.report": (experiments.report, (f"--runs={work}", page)),
-        "experiments.status": (experiments.status, (work,)),
+        "experiments.report": (jaxrag.experiments.report, (f"--runs={work}", page)),
+        "experiments.status": (jaxrag.experiments.status, (work,)),
     }
     return World(root, root.with_name("pristine"), results, inputs, readers, **more).kept()
 
@@ -178,9 +178,9 @@ def sidr(directory: Path) -> World:
     world = _another(root, chosen, ("cache/indexes", "sidr-0"))
     config = f"--config={root / 'config.py'}"
     readers = {
-        "experiments.index": (experiments.index, (config,)),
-        "experiments.ask": (experiments.ask, (config, "is paris rome")),
-        "experiments.explain": (experiments.explain, (config, f"--workdir={root / 'run'}")),
+        "experiments.index": (jaxrag.experiments.index, (config,)),
+        "experiments.ask": (jaxrag.experiments.ask, (config, "is paris rome")),
+        "experiments.explain": (jaxrag.experiments.explain, (config, f"--workdir={root / 'run'}")),
     }
     return dataclasses.replace(world, readers=readers, reads=("cache", "sidr-0"))
 
@@ -245,7 +245,9 @@ def _gold_is_what_is_said(root: Path) -> None:
     chosen = f"method, index = r3.Config(**parts), Sidr(HERE + '/sidr-0', {shape})"
     settings = OTHER.format(here=str(root), choice=chosen).replace("Top(k=2)", "Top(k=1)")
     (root / "config.py").write_text(settings)
-    done = call(experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}")
+    done = call(
+        jaxrag.experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}"
+    )
     assert done.code == 0, done
     answers = [json.loads(line) for line in (root / "run" / "answers.jsonl").open()]
     said = {one["question_id"]: one["prediction"] for one in answers}
@@ -279,7 +281,9 @@ def train_r3(directory: Path) -> World:
 def stores(directory: Path) -> World:
     """A store of model results, which is merged into another."""
     root = _small(directory / "stores-world")
-    done = call(experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}")
+    done = call(
+        jaxrag.experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}"
+    )
     assert done.code == 0, done
     for one in ("run", "data", "model", "encoder"):
         shutil.rmtree(root / one)
@@ -290,9 +294,10 @@ def stores(directory: Path) -> World:
         "verify --drop": ("verify", store, "--drop"),
     }
     readers = {
-        f"experiments.store {name}": (experiments.store, more) for name, more in actions.items()
+        f"experiments.store {name}": (jaxrag.experiments.store, more)
+        for name, more in actions.items()
     }
-    command = (experiments.store, "merge", merged, store)
+    command = (jaxrag.experiments.store, "merge", merged, store)
     world = World(
         root, root.with_name("pristine"), "run/store.sqlite", ("cache",), readers, command,
         ("cache/store.sqlite",), reads=("cache",),
@@ -302,7 +307,7 @@ def stores(directory: Path) -> World:
 
 def _build_and_read(argv: Sequence[str]) -> int:
     """Builds a set, and writes all that is read of it into "read" beside its directory."""
-    code = experiments.data.main(argv)
+    code = jaxrag.experiments.data.main(argv)
     cache = Path(next(one for one in argv if one.startswith("--workdir="))[10:])
     sets = [Benchmark("boolq", split=split).load(cache) for split in ("train", "dev")]
     read = [(one.questions, one.gold, one.passages.get(range(len(one.passages)))) for one in sets]
@@ -317,7 +322,7 @@ def published(directory: Path) -> World:
     work, source = f"--workdir={root / 'run'}", f"--source={root / 'source'}"
     script = types.SimpleNamespace(main=_build_and_read, __name__="experiments.data")
     command = (script, "boolq", source, work, "--any_size")
-    listed = {"experiments.data --list": (experiments.data, ("--list", work))}
+    listed = {"experiments.data --list": (jaxrag.experiments.data, ("--list", work))}
     return World(root, root.with_name("pristine"), "read", ("source",), listed, command).kept()
 
 
@@ -326,7 +331,7 @@ def sweep(directory: Path) -> World:
     root = _small(directory / "sweep-world")
     own = ("config.py", "data", "encoder", "model", "prompts.toml")
     config, work = f"--config={root / 'config.py'}", f"--workdir={root / 'run'}"
-    command = (experiments.sweep, config, work, "--key=limit", "--values=2,4")
+    command = (jaxrag.experiments.sweep, config, work, "--key=limit", "--values=2,4")
     results, only = "run/limit=4/answers.jsonl", ("config.py", "run", "prompts.toml")
     world = World(root, root.with_name("pristine"), results, own, {}, command, only)
     return world.kept()
@@ -353,8 +358,8 @@ def tables(directory: Path) -> World:
         file.write_text(json.dumps(record, indent=1))
     work = f"--workdir={root / 'made'}"
     written = (f"--claims={root / 'claims.md'}", f"--pages={root / 'pages'}")
-    command = (experiments.reproduce, *written, work)
-    listed = {"experiments.reproduce --list": (experiments.reproduce, ("--list", work))}
+    command = (jaxrag.experiments.reproduce, *written, work)
+    listed = {"experiments.reproduce --list": (jaxrag.experiments.reproduce, ("--list", work))}
     own = ("made",)
     return World(root, root.with_name("pristine"), "claims.md", own, listed, command).kept()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import pairs
+from jaxrag.configs import pairs
 from jaxrag.core import jsonl
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.methods import gold_geometry

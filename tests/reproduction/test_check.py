@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from configs import ars, dtr, errr, r3
-from configs.papers import ALL
-from configs.papers.models import PARAMETERS, PUBLISHED
+from jaxrag.configs import ars, dtr, errr, r3
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.models import PARAMETERS, PUBLISHED
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.vllm import Vllm

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.papers import ALL
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.reproduction.claims import Claim, printed_effects, rows_of
 from jaxrag.reproduction.listing import values_of
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL

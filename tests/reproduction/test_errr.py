@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from configs.papers import ALL
-from configs.papers.models import PUBLISHED
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.models import PUBLISHED
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.student import TrainQueryOptimizer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from configs.papers import ALL
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.reproduction.claims import At, FigureClaim, compare_points, overall
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from configs.papers.pairs import TABLES
+from jaxrag.configs.papers.pairs import TABLES
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction.gate_figures import (
     ALWAYS,

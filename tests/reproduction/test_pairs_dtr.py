@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from configs import dtr, pairs
-from configs.papers import ALL
-from configs.papers.pairs import TABLES
+from jaxrag.configs import dtr, pairs
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.pairs import TABLES
 from jaxrag.data.draw import Draw
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.measures import JOB, Results

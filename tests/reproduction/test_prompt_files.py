@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from configs import ars, dtr
-from configs.papers import ALL
-from experiments import prompts as check_prompts
-from experiments import reproduce
+from jaxrag.configs import ars, dtr
+from jaxrag.configs.papers import ALL
 from jaxrag.core.hashing import canonical
+from jaxrag.experiments import prompts as check_prompts
+from jaxrag.experiments import reproduce
 from jaxrag.reproduction import page
 from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from configs.papers import ALL
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.evaluation.significance import Interval

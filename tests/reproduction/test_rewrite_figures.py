@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.claims import FigureClaim, compare_points

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from configs import ars, baselines, dtr, r3
-from configs.papers import ALL
-from experiments import reproduce
+from jaxrag.configs import ars, baselines, dtr, r3
+from jaxrag.configs.papers import ALL
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
+from jaxrag.experiments import reproduce
 from jaxrag.reproduction import choices
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from configs.papers import ALL
+from jaxrag.configs.papers import ALL
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
 from tests.reproduction.command import make_tiny, results_directory
 

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from configs.papers.claims import CLAIMS
+from jaxrag.configs.papers.claims import CLAIMS
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction.cells import as_json
 from jaxrag.reproduction.claims import overall

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from configs.papers import ALL
+from jaxrag.configs.papers import ALL
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction import work as module

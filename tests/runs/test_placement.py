@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from configs import baselines, dtr
+from jaxrag.configs import baselines, dtr
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import run as script
 from jaxrag.core import jsonl
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
+from jaxrag.experiments import run as script
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.retrieval.bm25.index import Bm25

@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments.run import main
 from jaxrag.core import jsonl
+from jaxrag.experiments.run import main
 from jaxrag.runs import shares
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiments import report
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.figures import figure
+from jaxrag.experiments import report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 from tests.evaluation.report.test_training_page import training

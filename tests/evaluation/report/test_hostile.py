@@ -14,7 +14,6 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from experiments import status
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import explanations
 from jaxrag.evaluation.report.document import document
@@ -25,6 +24,7 @@ from jaxrag.evaluation.report.tables import Grid, markdown_table, terminal_table
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import summarise
+from jaxrag.experiments import status
 from jaxrag.runs.retriever_comparison import table as retriever_table
 from tests import browser, hostile
 from tests.core.test_printable import controls

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiments import report
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.training_page import (
     changed,
@@ -19,6 +18,7 @@ from jaxrag.evaluation.report.training_page import (
     write_training_report,
 )
 from jaxrag.evaluation.training_log import alike, changes, is_share, read_training, seconds
+from jaxrag.experiments import report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 

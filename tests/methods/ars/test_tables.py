@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import run as script
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
+from jaxrag.experiments import run as script
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
 from jaxrag.methods.ars.bandit.reward_table import read_table

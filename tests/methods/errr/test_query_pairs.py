@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from experiments import run as script
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
+from jaxrag.experiments import run as script
 from jaxrag.methods.errr import errr_pairs, query_pairs
 from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from configs.errr import get_config
+from jaxrag.configs.errr import get_config
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook import Factbook

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
-from configs.data import SOURCES
+from jaxrag.configs.data import SOURCES
 from jaxrag.retrieval.bm25 import building
 from jaxrag.retrieval.bm25 import index as bm25
 from jaxrag.retrieval.bm25.index import KIND, Bm25, Bm25Index

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import report
 from jaxrag.data.leakage import TRAINED_ON, question_set
+from jaxrag.experiments import report
 from jaxrag.methods.ars.bandit import job as bandit_job
 from jaxrag.methods.ars.bandit.reward_table import read_table
 from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb, RewardScheme

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ppo_toy
-from configs import errr as config
+from jaxrag.configs import errr as config
 from jaxrag.core.store import Store
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook
