@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from configs.papers.r3 import share_of
 from jaxrag.configs import r3
 from jaxrag.configs.data import training_of
 from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.r3 import share_of
 from jaxrag.data.draw import Draw
 from jaxrag.methods.r3.jobs import TrainDpr
 from jaxrag.reproduction.measures import JOB
