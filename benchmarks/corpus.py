@@ -79,8 +79,7 @@ def build(directory: Path, rows: int, workers: int) -> None:
     """Builds the table in a directory into passages, as ``jaxrag data`` does."""
     corpus = dataclasses.replace(corpora.CORPORA[NAME], passages=rows)
     corpora.CORPORA = {NAME: corpus}
-    files = dict.fromkeys(corpus.files, directory / TABLE)
-    corpora.build_corpus(NAME, directory, files, workers=workers)
+    corpora.build_corpus(NAME, directory, directory / TABLE, workers=workers)
 
 
 def build_as_peer(directory: Path, rows: int) -> None:

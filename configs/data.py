@@ -219,7 +219,7 @@ def _errr_questions() -> dict[str, Questions]:
 
 def _errr_paper(published: Published, drawn: Drawn) -> Questions:
     """The first questions of a set; training questions are others at random."""
-    size = SETS[published.name].SPLITS[SETS[published.name].EVALUATED]
+    size = SETS[published.name].splits[SETS[published.name].evaluated]
     first = 0 if drawn.test == size else drawn.test
     test = Benchmark(published.name, corpus=ERRR_CORPUS, first=first)
     train = Benchmark(published.name, published.train, corpus=ERRR_CORPUS)
@@ -245,7 +245,7 @@ def _ars_questions() -> dict[str, Questions]:
 def _ars_paper(name: str, split: str) -> Questions:
     """Questions at random, which are searched in the set's own contexts."""
     train, test = ARS_PAPER
-    corpus = OTHERS if SETS[name].CORPUS == OTHERS else OWN
+    corpus = OTHERS if SETS[name].corpus == OTHERS else OWN
     evaluated = Benchmark(name, corpus=corpus)
     source = Benchmark(name, split, corpus=corpus) if split else evaluated
     other = evaluated if split else None

@@ -12,7 +12,7 @@ command is given again. ``--workdir`` (by default runs/cache, where runs look fo
 
 ``--splits train,test`` builds only these splits of a set. ``--any_size`` accepts files that have
 another number of rows than the published ones; without it such files, and what was built from them
-before, are refused. ``--gold`` also downloads the optional files of a
+before, are refused. ``--gold`` also downloads DPR's files for a
 set, which mark gold passages and are large. A part of a corpus, for development: its first passages
 (``--first 100000``), or the gold passages of sets that are built and others at random (``--gold_of
 nq,webq --others 100000 --seed 0``); such a part is searched with ``--config.data.corpus=`` and the
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import difflib
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,12 +36,11 @@ from rich.table import Table
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import gold_of, set_directory
-from jaxrag.data.builder import BenchmarkBuilder
-from jaxrag.data.building import BuiltSet, build_set, has_files, published_files
+from jaxrag.data.building import BuiltSet, build_set, published_files
 from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_directory, open_corpus
-from jaxrag.data.downloads import Downloads
+from jaxrag.data.downloads import Downloads, published_name
 from jaxrag.data.set_row import OTHERS, OWN
-from jaxrag.data.sets import SETS
+from jaxrag.data.sets import SETS, PublishedSet
 from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
@@ -71,10 +69,9 @@ def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console)
     """Builds a set or a corpus; of a name that both have, what the source has."""
     part = bool(values.first or values.gold_of or values.others)
     as_set, as_corpus = name in SETS and not (part and name in CORPORA), name in CORPORA
-    if as_set and as_corpus and not has_files(SETS[name], _downloads(name, values, workdir)):
-        as_set = False
-    elif as_set and as_corpus and values.source:
-        as_corpus = None not in _corpus_files(name, values, workdir).values()
+    if as_set and as_corpus and values.source:
+        as_corpus = _corpus_file(name, values, workdir) is not None
+        as_set = not as_corpus or _has_files(SETS[name], _downloads(name, values, workdir))
     if as_set:
         if part:
             raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
@@ -94,7 +91,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
     names, values = parse_named(argv, "data")
     if not names and not values.list:
         raise InputError("name a set or a corpus: jaxrag data NAME, or --list")
-    contexts = {one.contexts_name(): name for name, one in SETS.items()}
+    contexts = {one.contexts_name: name for name, one in SETS.items()}
     names = list(dict.fromkeys(contexts.get(name, name) for name in names))
     for name in names:
         _check_name(name)
@@ -114,8 +111,12 @@ def _check_name(name: str) -> None:
 def _downloads(name: str, values: flags.FlagValues, workdir: Path) -> Downloads:
     """Where the files of a set or corpus come from."""
     source = Path(values.source).expanduser() if values.source else None
-    known = SETS[name].known_files() if name in SETS else {}
-    return Downloads(workdir / "downloads" / name, source, known=known)
+    return Downloads(workdir / "downloads" / name, source)
+
+
+def _has_files(published: PublishedSet, downloads: Downloads) -> bool:
+    """Whether the source has the files of a split."""
+    return any(all(map(downloads.get, published.addresses(split))) for split in published.splits)
 
 
 def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
@@ -123,32 +124,32 @@ def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Cons
     for line in _needs(published, workdir):
         print(line)
     downloads = _downloads(name, values, workdir)
-    files = published_files(published, downloads, splits=values.splits, optional=values.gold)
+    files = published_files(published, downloads, splits=values.splits, gold=values.gold)
     started = time.monotonic()
     built = build_set(published, files, workdir, any_size=values.any_size)
     console.print(_split_table(built))
     for line in _notes(built, published, workdir):
         print(line)
     if built.contexts["passages"]:
-        own = published.contexts_name()
+        own = published.contexts_name
         console.print(_corpus_table(workdir, own, time.monotonic() - started))
 
 
-def _needs(published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
+def _needs(published: PublishedSet, workdir: Path) -> list[str]:
     """What a set and the corpus that papers search with it need on this machine."""
-    questions = sum(published.SPLITS.values())
+    questions = sum(published.splits.values())
     lines = [
-        f"{published.NAME}: {questions:,} questions; licence {published.LICENCE}; from "
-        f"{published.SOURCE}",
+        f"{published.name}: {questions:,} questions; licence {published.licence}; from "
+        f"{published.source}",
         f"  disk: at most as much as its files when they are unpacked; {_free(workdir)}",
         "  memory: 0.2 GB, and 0.4 kB for each question and each different context",
     ]
-    if published.CORPUS in CORPORA:
+    if published.corpus in CORPORA:
         lines += [
-            f"  papers search {line}" for line in _corpus_needs(CORPORA[published.CORPUS], workdir)
+            f"  papers search {line}" for line in _corpus_needs(CORPORA[published.corpus], workdir)
         ]
     else:
-        lines.append(f"  papers search {published.contexts_name()}, which is built with it")
+        lines.append(f"  papers search {published.contexts_name}, which is built with it")
     return lines
 
 
@@ -170,23 +171,21 @@ def _build_corpus(
         print(f"{line}; licence {corpus.licence}; {_free(workdir)}")
     subset = _subset(corpus.name, values, workdir)
     directory = corpus_directory(corpus.name, workdir, subset)
-    started, files = time.monotonic(), {}
+    started, path = time.monotonic(), None
     if not is_complete(directory):
-        found = _corpus_files(corpus.name, values, workdir)
-        files = {name: path for name, path in found.items() if path}
-        if missing := [f"{one} ({corpus.files[one]})" for one in found if one not in files]:
+        path = _corpus_file(corpus.name, values, workdir)
+        if path is None:
             raise InputError(
-                f"{values.source} and its folders lack, plain or packed: {', '.join(missing)}"
+                f"{values.source} and its folders lack, plain or packed: "
+                f"{published_name(corpus.file)} ({corpus.file.partition('#')[0]})"
             )
-    build_corpus(corpus.name, workdir, files, any_size=values.any_size, subset=subset)
+    build_corpus(corpus.name, workdir, path, any_size=values.any_size, subset=subset)
     console.print(_corpus_table(workdir, directory.name, time.monotonic() - started))
 
 
-def _corpus_files(name: str, values: flags.FlagValues, workdir: Path) -> dict[str, Path | None]:
-    """Paths of a corpus's files; None for those that the source lacks."""
-    downloads = _downloads(name, values, workdir)
-    files = CORPORA[name].files
-    return {one: downloads.get(one, address, members=False) for one, address in files.items()}
+def _corpus_file(name: str, values: flags.FlagValues, workdir: Path) -> Path | None:
+    """Path of a corpus's file, or of its archive; None if the source lacks it."""
+    return _downloads(name, values, workdir).get(CORPORA[name].file, unpack=False)
 
 
 def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | None:
@@ -233,7 +232,7 @@ def _split_table(built: BuiltSet) -> Table:
     return table
 
 
-def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
+def _notes(built: BuiltSet, published: PublishedSet, workdir: Path) -> list[str]:
     lines = [f"{pair}: {n:,} questions in both" for pair, n in built.shared.items() if n]
     if built.absent:
         lines.append(f"not built, for want of files: {', '.join(built.absent)}")
@@ -241,11 +240,11 @@ def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) ->
         lines.append(
             f"contexts with the id of another text, left out: {built.contexts['conflicts']:,}"
         )
-    corpus = published.CORPUS
+    corpus = published.corpus
     if corpus in CORPORA and not is_complete(corpus_directory(corpus, workdir)):
         lines.append(f"the corpus is built by: jaxrag data {corpus} --workdir={workdir}")
     directory = set_directory(built.name, workdir)
-    return [*lines, f"{directory}: {size_text(_bytes(directory))}; cite {published.CITATION}"]
+    return [*lines, f"{directory}: {size_text(_bytes(directory))}; cite {published.citation}"]
 
 
 def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
@@ -268,11 +267,10 @@ def _list_sets(workdir: Path) -> Table:
     table = Table("set", "what it is", "published splits", "papers search")
     table.add_column(terminal_text(f"state in {workdir}"))
     for name, published in sorted(SETS.items()):
-        splits = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
-        own = published.CORPUS not in CORPORA
-        corpus = published.contexts_name() if own else published.CORPUS
-        about = (sys.modules[published.__module__].__doc__ or "").partition("\n")[0]
-        table.add_row(name, about, splits, corpus, _set_state(name, workdir))
+        splits = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
+        own = published.corpus not in CORPORA
+        corpus = published.contexts_name if own else published.corpus
+        table.add_row(name, published.about, splits, corpus, _set_state(name, workdir))
     return table
 
 
@@ -295,13 +293,13 @@ def _list_corpora(workdir: Path) -> Table:
         for name, corpus in CORPORA.items()
     }
     rows |= {
-        one.contexts_name(): (
+        one.contexts_name: (
             f"the contexts of {name}, built with it",
-            f"about {one.CONTEXTS_SIZE:,}" if one.CONTEXTS_SIZE else "",
+            f"about {one.contexts_size:,}" if one.contexts_size else "",
             "",
         )
         for name, one in SETS.items()
-        if one.CORPUS in (OWN, OTHERS, one.contexts_name())
+        if one.corpus in (OWN, OTHERS, one.contexts_name)
     }
     built = {path.name for path in (workdir / "corpora").glob("*") if is_complete(path)}
     rows |= dict.fromkeys(built - rows.keys(), ("contexts or a part", "", ""))

@@ -21,14 +21,13 @@ _LONGEST_TOKEN = 12  # characters: an escape (backslash, u, 4 digits) or a word 
 _SPACE = " \t\n\r"
 
 
-def read_elements(path: Path, *, field: str = "", chunk: int = _CHUNK) -> Iterator[InputLine]:
+def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
     """The objects of a file that is one JSON array, in order; it may be packed.
 
     Memory: one element and ``chunk`` bytes.
 
     Args:
       path: the file.
-      field: the file is one JSON object, and the array is this field of it.
       chunk: bytes read at a time.
 
     Raises:
@@ -37,52 +36,20 @@ def read_elements(path: Path, *, field: str = "", chunk: int = _CHUNK) -> Iterat
     """
     with open_packed(path) as stream:
         text = _Text(path, stream, chunk)
-        if field:
-            yield from _elements_of_field(path, text, field)
-        else:
-            yield from _elements(path, text)
-        text.expect_end()
-
-
-def _elements(path: Path, text: _Text) -> Iterator[InputLine]:
-    for number in text.members("[]", "element"):
-        value = text.value(f"element {number}")
-        if not isinstance(value, dict):
-            raise text.error(f"element {number} is {type_name(value)}; an object is needed")
-        yield InputLine(path, number, value, "element")
-
-
-def _elements_of_field(path: Path, text: _Text, field: str) -> Iterator[InputLine]:
-    occurred = False
-    for number in text.members("{}", "field"):
-        if text.key(number, "field") != field:
-            text.value(f"field {number}")
-        elif occurred:
-            raise text.error(f"field {field!r} occurs twice")
-        else:
-            occurred = True
-            yield from _elements(path, text)
-    if not occurred:
-        raise InputError(f"{path}: the object has no field {field!r}; is it another file?")
-
-
-def read_entries(path: Path, *, chunk: int = _CHUNK) -> Iterator[tuple[str, InputLine]]:
-    """The keys and objects of a file that is one JSON object of objects, in order.
-
-    Memory: one entry and ``chunk`` bytes.
-
-    Raises:
-      InputError: as `read_elements`.
-    """
-    with open_packed(path) as stream:
-        text = _Text(path, stream, chunk)
-        for number in text.members("{}", "entry"):
-            key = text.key(number, "entry")
-            value = text.value(f"entry {number} ({key!r})")
+        text.expect("[", "before the first element; the file must be one JSON array")
+        number = 1
+        while number > 1 or text.peek() != "]":
+            value = text.value(f"element {number}")
             if not isinstance(value, dict):
-                raise text.error(f"entry {number} ({key!r}) is {type_name(value)}, not an object")
-            yield key, InputLine(path, number, value, "entry")
-        text.expect_end()
+                raise text.error(f"element {number} is {type_name(value)}; an object is needed")
+            yield InputLine(path, number, value, "element")
+            if text.peek() == "]":
+                break
+            text.expect(",", f"or ']' after element {number}")
+            number += 1
+        text.expect("]", "after the last element")
+        if text.peek():
+            raise text.error(f"there is {text.peek()!r} after the end of the JSON array")
 
 
 class _Text:
@@ -98,32 +65,6 @@ class _Text:
         self._fill(chunk)
         if self._window.startswith("\ufeff"):
             self._at = 1
-
-    def members(self, brackets: str, unit: str) -> Iterator[int]:
-        """The numbers, from 1, of the members of a list or object that the caller reads."""
-        opening, closing = brackets
-        self.expect(opening, f"before the first {unit}; the file must be one JSON value")
-        number = 1
-        while number > 1 or self.peek() != closing:
-            yield number
-            if self.peek() == closing:
-                break
-            self.expect(",", f"or {closing!r} after {unit} {number}")
-            number += 1
-        self.expect(closing, f"after the last {unit}")
-
-    def key(self, number: int, unit: str) -> str:
-        """Reads the name of an object's member, and the colon after it."""
-        key = self.value(f"the name of {unit} {number}")
-        if not isinstance(key, str):
-            raise self.error(f"the name of {unit} {number} is {type_name(key)}, not a string")
-        self.expect(":", f"after the name {key!r} of {unit} {number}")
-        return key
-
-    def expect_end(self) -> None:
-        """Checks that nothing but white space is left."""
-        if self.peek():
-            raise self.error(f"there is {self.peek()!r} after the end of the JSON value")
 
     def peek(self) -> str:
         """The next character after white space; "" at the end of the file."""

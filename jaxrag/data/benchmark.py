@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 from pathlib import Path
 
-from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.dataset import (
     Dataset,
@@ -20,7 +18,7 @@ from jaxrag.data.dataset import (
     without_own,
 )
 from jaxrag.data.set_row import OTHERS, OWN
-from jaxrag.data.sets import SETS
+from jaxrag.data.sets import PublishedSet, named_set
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
@@ -51,7 +49,7 @@ class Benchmark:
     first: int = 0
 
     def __post_init__(self) -> None:
-        splits = named_set(self.name).SPLITS
+        splits = named_set(self.name).splits
         if self.split and self.split not in splits:
             raise InputError(
                 f"data.split is {self.split!r}; {self.name} has {', '.join(sorted(splits))}."
@@ -67,7 +65,7 @@ class Benchmark:
             this split or too few questions.
         """
         published = named_set(self.name)
-        directory, split = set_directory(self.name, cache), self.split or published.EVALUATED
+        directory, split = set_directory(self.name, cache), self.split or published.evaluated
         if not is_complete(directory):
             raise InputError(f"the set {self.name} is not built: {_build(self.name, cache)}")
         count = split_sizes(directory).get(split)
@@ -80,44 +78,34 @@ class Benchmark:
             raise InputError(
                 f"data.first is {self.first:,}, but {split} of {self.name} has {count:,} questions."
             )
-        if count != published.SPLITS[split]:
+        if count != published.splits[split]:
             _log.warning(
                 "%s %s has %s questions here, the published split %s",
-                *(self.name, split, f"{count:,}", f"{published.SPLITS[split]:,}"),
+                *(self.name, split, f"{count:,}", f"{published.splits[split]:,}"),
             )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
         found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
-        return without_own(found) if (self.corpus or published.CORPUS) == OTHERS else found
+        return without_own(found) if (self.corpus or published.corpus) == OTHERS else found
 
-    def _open_corpus(self, published: type[BenchmarkBuilder], cache: Path) -> tuple[str, Passages]:
+    def _open_corpus(self, published: PublishedSet, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
         if "/" in self.corpus:
             path = Path(self.corpus)
             passages = Passages.open(path)
             name = path.name
         else:
-            name = self.corpus or published.CORPUS
-            name = published.contexts_name() if name in (OWN, OTHERS) else name
+            name = self.corpus or published.corpus
+            name = published.contexts_name if name in (OWN, OTHERS) else name
             passages = open_corpus(name, cache)
         if name in CORPORA and len(passages) != CORPORA[name].passages:
             _log.warning(
                 "the corpus %s has %s passages here, the published one %s",
                 *(name, f"{len(passages):,}", f"{CORPORA[name].passages:,}"),
             )
-        whole = (published.contexts_name(), *CORPORA)
+        whole = (published.contexts_name, *CORPORA)
         name = next((one for one in whole if f"{name}-".startswith(f"{one}-")), name)
         return "" if name == whole[0] else name, passages
-
-
-def named_set(name: str) -> type[BenchmarkBuilder]:
-    """The published set of a name; InputError that has the nearest name for an unknown one."""
-    if name not in SETS:
-        near = difflib.get_close_matches(name, SETS, 1, 0)[0]
-        raise InputError(
-            f"{name!r} is no published set; there are {', '.join(sorted(SETS))}. Nearest: {near}."
-        )
-    return SETS[name]
 
 
 def set_directory(name: str, cache: Path) -> Path:

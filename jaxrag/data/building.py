@@ -8,22 +8,23 @@ question and each different context.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import rename
-from jaxrag.core.hashing import HashedFile, hash64, hashed, read_as_hashed
+from jaxrag.core.hashing import hash64, hashed, read_as_hashed
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
-from jaxrag.data.builder import BenchmarkBuilder, choose_files, missing_files
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
-from jaxrag.data.downloads import Downloads
+from jaxrag.data.downloads import Downloads, is_address, published_name
 from jaxrag.data.leakage import question_hash
 from jaxrag.data.set_row import SetRow
+from jaxrag.data.sets import PublishedSet
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
@@ -70,9 +71,6 @@ class SplitFigures:
             self.gold[corpus] = self.gold.get(corpus, 0) + 1
 
 
-_CONTEXTS = "passages", "conflicts"
-
-
 @dataclasses.dataclass(frozen=True)
 class BuiltSet:
     """A built set; plain JSON in the manifest of its directory.
@@ -106,7 +104,7 @@ class BuiltSet:
         about = read_about(directory)
         try:
             splits = {name: SplitFigures(**split) for name, split in about["splits"].items()}
-            contexts = {name: about["contexts"][name] for name in _CONTEXTS}
+            contexts = {name: about["contexts"][name] for name in ("passages", "conflicts")}
             read = {"splits": splits, "contexts": contexts, "absent": tuple(about["absent"])}
             return cls(**{**about, **read})
         except (KeyError, TypeError) as error:
@@ -116,83 +114,82 @@ class BuiltSet:
 
 
 def published_files(
-    published: type[BenchmarkBuilder],
-    downloads: Downloads,
-    *,
-    splits: Sequence[str] = (),
-    optional: bool = False,
+    published: PublishedSet, downloads: Downloads, *, splits: Sequence[str] = (), gold: bool = False
 ) -> dict[str, dict[str, Path]]:
     """By split, the paths of its files: those that the user has, or downloaded ones.
 
     Args:
       published: the set.
       downloads: where the files come from.
-      splits: only these; () is all whose files the user has, or all but ``EXTRA`` to download.
-      optional: also download the optional files. Those that the user has are always used.
+      splits: only these; () is all, of which those are left out whose files the user has not.
+      gold: also download the files that mark gold passages. Those that the user has are used.
 
     Raises:
-      InputError: an unknown split, the user's directory has the files of none (or not of a split
-        that is named), or a download fails.
+      InputError: an unknown split, the user has the files of none (or not of a split that is
+        named), or a download fails.
     """
-    if unknown := [split for split in splits if split not in published.SPLITS]:
+    if unknown := [split for split in splits if split not in published.splits]:
         raise InputError(
-            f"{unknown[0]!r} is no split of {published.NAME}; it has {', '.join(published.SPLITS)}"
+            f"{unknown[0]!r} is no split of {published.name}; it has {', '.join(published.splits)}"
         )
-    usual = [split for split in published.SPLITS if split not in published.EXTRA]
-    wanted = list(splits) or list(published.SPLITS if downloads.source else usual)
-    chosen = choose_files(published, _paths(published, downloads, wanted, optional=optional))
-    found = {split: files for split, files in chosen.items() if split in wanted}
+    found = {}
+    for split in splits or published.splits:
+        addresses = published.addresses(split)
+        if downloads.source is None and not all(map(is_address, addresses)):
+            raise _missing_files(published, None)
+        files = {published_name(one): downloads.get(one) for one in addresses}
+        marks = published.gold.get(split, ()) if gold or downloads.source else ()
+        if all(files.values()):
+            files |= {published_name(one): downloads.get(one) for one in marks}
+            found[split] = {name: path for name, path in files.items() if path}
     if not found or set(splits) - found.keys():
-        raise missing_files(published, downloads.source)
+        raise _missing_files(published, downloads.source)
     return found
 
 
-def has_files(published: type[BenchmarkBuilder], downloads: Downloads) -> bool:
-    """Whether the user's directory has the files of a split; True where files are downloaded."""
-    if downloads.source is None:
-        return True
-    return bool(choose_files(published, _paths(published, downloads, [], optional=False)))
+def _missing_files(published: PublishedSet, directory: Path | None) -> InputError:
+    """The error that a split cannot be read, with all files that are looked for.
 
-
-def _paths(
-    published: type[BenchmarkBuilder],
-    downloads: Downloads,
-    splits: Sequence[str],
-    *,
-    optional: bool,
-) -> dict[str, Path]:
-    """Paths of all files that the user has, or of the downloaded files of some splits."""
-    addresses = published.addresses()
-    if downloads.source is None:
-        names = {name for split in splits for name in published.downloadable(split)}
-        if optional:
-            names |= {name for split in splits for name in published.OPTIONAL.get(split, ())}
-        addresses = {name: address for name, address in addresses.items() if name in names}
-    found = {name: downloads.get(name, address) for name, address in addresses.items()}
-    return {name: path for name, path in found.items() if path}
+    ``directory`` is that of the user; None if the files were to be downloaded.
+    """
+    lines = []
+    for split in published.splits:
+        files = published.addresses(split)
+        named = (f"{published_name(one)} ({one.partition('#')[0]})" for one in files)
+        lines.append(f"\n  {split}: {' with '.join(named if is_address(files[0]) else files)}")
+    where = (
+        f"{directory} and its folders have no file of {published.name}"
+        if directory
+        else f"{published.name} cannot be downloaded by a program; get it from {published.source} "
+        "and give --source=DIR"
+    )
+    return InputError(
+        f"{where}. Its splits are read from these files, plain or packed (gzip, bzip2, xz):"
+        + "".join(lines)
+    )
 
 
 def build_set(
-    published: type[BenchmarkBuilder], files: SplitFiles, cache: Path, *, any_size: bool = False
+    published: PublishedSet, files: SplitFiles, cache: Path, *, any_size: bool = False
 ) -> BuiltSet:
     """Builds a set, and the corpus of its contexts if it has some, below ``cache``.
 
     A set that was built from the same files is kept (one of other sizes only with ``any_size``, as
-    when it is built), and one that was built from others is replaced
-    when the new one is complete.
+    when it is built), and one that was built from others is replaced when the new one is complete.
 
     Args:
       published: the set.
-      files: by split, from `jaxrag.data.builder.choose_files`.
+      files: by split, from `published_files`.
       cache: directory of built sets and corpora.
       any_size: accept splits with another number of questions than the published ones.
 
     Raises:
-      InputError: a malformed row, a repeated question id, a gold passage that is not among the
-        contexts, another number of questions than published, or a full disk.
+      InputError: a malformed row, a repeated question id, another number of questions than
+        published, or a full disk.
     """
-    directory = set_directory(published.NAME, cache)
-    sources = {name: hashed(path) for name, path in sorted(_by_name(files).items())}
+    directory = set_directory(published.name, cache)
+    paths = {name: path for found in files.values() for name, path in found.items()}
+    sources = {name: hashed(path) for name, path in sorted(paths.items())}
     record = {
         name: {"bytes": source.state.bytes, "sha256": source.sha256}
         for name, source in sources.items()
@@ -213,11 +210,20 @@ def build_set(
     if survey.contexts:
         contexts = read_as_hashed(_contexts(published, files), sources.values())
         _write_contexts(published, contexts, cache, len(survey.contexts))
-    _write_set(directory, published, files, built, sources.values())
+    questions = {
+        split: (
+            LabelledQuestion(row.question, row.gold)
+            for row in read_as_hashed(_rows(published, found, split, "writing"), sources.values())
+        )
+        for split, found in files.items()
+    }
+    new = _beside(directory)
+    write_questions(new, questions, about=dataclasses.asdict(built))
+    _replace(new, directory)
     return built
 
 
-def _check_built_sizes(published: type[BenchmarkBuilder], built: BuiltSet, directory: Path) -> None:
+def _check_built_sizes(published: PublishedSet, built: BuiltSet, directory: Path) -> None:
     for split, found in built.splits.items():
         if found.questions != found.published:
             raise InputError(
@@ -228,24 +234,20 @@ def _check_built_sizes(published: type[BenchmarkBuilder], built: BuiltSet, direc
     _check_contexts_size(published, built.contexts["passages"])
 
 
-def _check_contexts_size(published: type[BenchmarkBuilder], count: int) -> None:
-    size = published.CONTEXTS_SIZE
+def _check_contexts_size(published: PublishedSet, count: int) -> None:
+    size = published.contexts_size
     if abs(count - size) > size // _SLACK and size:
         raise InputError(
-            f"{published.NAME} has {count:,} different contexts, but its corpus "
-            f"{published.contexts_name()} has about {size:,}, over all of "
-            f"{', '.join(published.SPLITS)}: give the files of all splits; --any_size accepts it"
+            f"{published.name} has {count:,} different contexts, but its corpus "
+            f"{published.contexts_name} has about {size:,}, over all of "
+            f"{', '.join(published.splits)}: give the files of all splits; --any_size accepts it"
         )
-
-
-def _by_name(files: SplitFiles) -> dict[str, Path]:
-    return {name: path for found in files.values() for name, path in found.items()}
 
 
 class _Survey:
     """Figures and checks of a set, split by split."""
 
-    def __init__(self, published: type[BenchmarkBuilder]) -> None:
+    def __init__(self, published: PublishedSet) -> None:
         self._published = published
         self._splits: dict[str, SplitFigures] = {}
         self._texts: dict[str, set[int]] = {}
@@ -254,15 +256,16 @@ class _Survey:
 
     def read(self, split: str, files: Mapping[str, Path], *, any_size: bool) -> None:
         """Reads a split."""
-        figures = SplitFigures(published=self._published.SPLITS[split])
+        figures = SplitFigures(published=self._published.splits[split])
         texts, ids = set[int](), set[int]()
+        where = f"{split} of {self._published.name} ({', '.join(map(str, files.values()))})"
         for row in _rows(self._published, files, split, "checking"):
             figures.add(row)
             question = row.question
             if (key := hash64(question.id)) in ids:
                 raise InputError(
-                    f"{_of(self._published, split, files)}: {question.id!r} is the id of two "
-                    f"questions; the second is number {figures.questions:,}"
+                    f"{where}: {question.id!r} is the id of two questions; the second is number "
+                    f"{figures.questions:,}"
                 )
             ids.add(key)
             texts.add(question_hash(question.text))
@@ -270,9 +273,8 @@ class _Survey:
         figures.repeated = figures.questions - len(texts)
         if figures.questions != figures.published and not any_size:
             raise InputError(
-                f"{_of(self._published, split, files)} has {figures.questions:,} questions, but "
-                f"the published split has {figures.published:,}: is a file cut or of another "
-                "version? --any_size accepts it"
+                f"{where} has {figures.questions:,} questions, but the published split has "
+                f"{figures.published:,}: is a file cut or of another version? --any_size accepts it"
             )
         self._splits[split], self._texts[split] = figures, texts
 
@@ -284,38 +286,36 @@ class _Survey:
 
     def result(self, record: Mapping[str, Mapping[str, Any]]) -> BuiltSet:
         """The figures of all splits that were read."""
+        name = self._published.name
         if self._conflicts:
             _log.warning(
                 "%s: %d contexts have the id of an earlier one with another text; the first is "
                 "kept",
-                *(self._published.NAME, self._conflicts),
+                *(name, self._conflicts),
             )
         if missing := len(self._gold - self.contexts.keys()):
             _log.warning(
                 "%s: %d gold passages are no question's contexts; over the contexts they count as "
                 "not found",
-                *(self._published.NAME, missing),
+                *(name, missing),
             )
-        names = list(self._splits)
-        pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
-        shared = {f"{a}/{b}": len(self._texts[a] & self._texts[b]) for a, b in pairs}
+        pairs = itertools.combinations(self._splits, 2)
         return BuiltSet(
-            name=self._published.NAME,
+            name=name,
             splits=self._splits,
-            absent=tuple(one for one in self._published.SPLITS if one not in self._splits),
-            shared=shared,
-            contexts=dict(zip(_CONTEXTS, (len(self.contexts), self._conflicts), strict=True)),
+            absent=tuple(one for one in self._published.splits if one not in self._splits),
+            shared={f"{a}/{b}": len(self._texts[a] & self._texts[b]) for a, b in pairs},
+            contexts={"passages": len(self.contexts), "conflicts": self._conflicts},
             files=record,
         )
 
 
 def _rows(
-    published: type[BenchmarkBuilder], files: Mapping[str, Path], split: str, doing: str
+    published: PublishedSet, files: Mapping[str, Path], split: str, doing: str
 ) -> Iterator[SetRow]:
     """The questions of a split, with progress."""
-    total = published.SPLITS[split]
-    with progress(total, f"{doing} {published.NAME} {split}") as advance:
-        number = 0
+    number, label = 0, f"{doing} {published.name} {split}"
+    with progress(published.splits[split], label) as advance:
         for number, row in enumerate(published.rows(files, split), 1):
             yield row
             if not number % _REPORTED:
@@ -324,10 +324,10 @@ def _rows(
 
 
 def _write_contexts(
-    published: type[BenchmarkBuilder], contexts: Iterator[Passage], cache: Path, count: int
+    published: PublishedSet, contexts: Iterator[Passage], cache: Path, count: int
 ) -> None:
     """Writes the contexts; those that are there already stay if they are the same."""
-    directory = corpus_directory(published.contexts_name(), cache)
+    directory = corpus_directory(published.contexts_name, cache)
     _log.info("writing %d contexts to %s", count, directory)
     new = _beside(directory)
     identity = write_passages(new, contexts).identity
@@ -337,7 +337,7 @@ def _write_contexts(
         _replace(new, directory)
 
 
-def _contexts(published: type[BenchmarkBuilder], files: SplitFiles) -> Iterator[Passage]:
+def _contexts(published: PublishedSet, files: SplitFiles) -> Iterator[Passage]:
     seen = set[int]()
     for split, found in files.items():
         for row in _rows(published, found, split, "writing contexts of"):
@@ -345,25 +345,6 @@ def _contexts(published: type[BenchmarkBuilder], files: SplitFiles) -> Iterator[
                 if (key := hash64(passage.id)) not in seen:
                     seen.add(key)
                     yield passage
-
-
-def _write_set(
-    directory: Path,
-    published: type[BenchmarkBuilder],
-    files: SplitFiles,
-    built: BuiltSet,
-    sources: Collection[HashedFile],
-) -> None:
-    new = _beside(directory)
-    splits = {
-        split: (
-            LabelledQuestion(row.question, row.gold)
-            for row in read_as_hashed(_rows(published, found, split, "writing"), sources)
-        )
-        for split, found in files.items()
-    }
-    write_questions(new, splits, about=dataclasses.asdict(built))
-    _replace(new, directory)
 
 
 def _beside(directory: Path) -> Path:
@@ -377,7 +358,3 @@ def _replace(new: Path, directory: Path) -> None:
     if directory.exists():
         shutil.rmtree(directory)
     rename(new, directory)
-
-
-def _of(published: type[BenchmarkBuilder], split: str, files: Mapping[str, Path]) -> str:
-    return f"{split} of {published.NAME} ({', '.join(map(str, files.values()))})"

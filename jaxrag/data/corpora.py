@@ -18,6 +18,7 @@ from typing import NamedTuple
 from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import hash64
 from jaxrag.core.progress import progress
+from jaxrag.data.downloads import published_name
 from jaxrag.retrieval.corpus import formats
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete, unfinished_directory
@@ -37,8 +38,8 @@ class Corpus:
       name: the name by which it is built and searched.
       about: what it holds, in a line.
       passages: number of passages.
-      files: address of each published file, by its name.
-      read: local path of each published file -> passages, in the published order.
+      file: address of the published file (`jaxrag.data.downloads`).
+      read: local path of the file, or of the archive that has it -> passages, in its order.
       gigabytes: size on disk once built, roughly.
       licence: as the publisher states it.
       citation: the paper.
@@ -47,16 +48,11 @@ class Corpus:
     name: str
     about: str
     passages: int
-    files: Mapping[str, str]
-    read: Callable[[Mapping[str, Path]], Iterator[Passage]]
+    file: str
+    read: Callable[[Path], Iterator[Passage]]
     gigabytes: float
     licence: str
     citation: str
-
-
-def _of_file(read: Callable[[Path], Iterator[Passage]], name: str) -> Callable:
-    """A reader of the one file with this name."""
-    return lambda files: read(files[name])
 
 
 _WIKIPEDIA = "text of Wikipedia: CC BY-SA 3.0 and GFDL"
@@ -69,10 +65,8 @@ CORPORA: Mapping[str, Corpus] = {
             name="psgs_w100",
             about="Wikipedia of 20 December 2018 in passages of 100 words, DPR's",
             passages=21_015_324,
-            files={
-                "psgs_w100.tsv.gz": "https://dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz"
-            },
-            read=_of_file(formats.read_dpr, "psgs_w100.tsv.gz"),
+            file="https://dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz",
+            read=formats.read_dpr,
             gigabytes=11,
             licence=f"CC BY-NC 4.0 (DPR's data); {_WIKIPEDIA}",
             citation=_DPR,
@@ -81,11 +75,8 @@ CORPORA: Mapping[str, Corpus] = {
             name="wiki18_100w",
             about="the passages of psgs_w100 in FlashRAG's form; ids count from 0",
             passages=21_015_324,
-            files={
-                "wiki18_100w.jsonl": "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets/"
-                "resolve/main/retrieval-corpus/wiki18_100w.zip"
-            },
-            read=_of_file(formats.read_wiki18, "wiki18_100w.jsonl"),
+            file="hf:RUC-NLPIR/FlashRAG_datasets:retrieval-corpus/wiki18_100w.zip#wiki18_100w.jsonl",
+            read=formats.read_wiki18,
             gigabytes=11,
             licence=_WIKIPEDIA,
             citation=f"Jin et al., FlashRAG, 2024; {_DPR}",
@@ -94,16 +85,9 @@ CORPORA: Mapping[str, Corpus] = {
             name="hotpotqa_abstracts",
             about="first paragraphs of Wikipedia of October 2017; a passage's id is its title",
             passages=5_233_329,
-            files={
-                "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2": (
-                    "https://nlp.stanford.edu/projects/hotpotqa/"
-                    "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2"
-                )
-            },
-            read=_of_file(
-                formats.read_hotpotqa,
-                "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2",
-            ),
+            file="https://nlp.stanford.edu/projects/hotpotqa/"
+            "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2",
+            read=formats.read_hotpotqa,
             gigabytes=2,
             licence="CC BY-SA 4.0",
             citation="Yang et al., HotpotQA, EMNLP 2018",
@@ -112,17 +96,18 @@ CORPORA: Mapping[str, Corpus] = {
             name="msmarco",
             about="MS MARCO's passages",
             passages=8_841_823,
-            files={
-                "collection.tsv": "https://msmarco.z22.web.core.windows.net/msmarcoranking/"
-                "collection.tar.gz"
-            },
-            read=_of_file(formats.read_collection, "collection.tsv"),
+            file="https://msmarco.z22.web.core.windows.net/msmarcoranking/collection.tar.gz"
+            "#collection.tsv",
+            read=formats.read_collection,
             gigabytes=3,
             licence="MS MARCO: non-commercial research",
             citation="Nguyen et al., MS MARCO, 2016",
         ),
     )
 }
+
+TITLE_CORPORA = ("hotpotqa_abstracts", "2wiki_contexts")
+"""Corpora in which a passage's id is its title, which supporting facts name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,13 +247,13 @@ def open_corpus(name: str, cache: Path) -> Passages:
 def build_corpus(
     name: str,
     cache: Path,
-    files: Mapping[str, Path],
+    path: Path | None = None,
     *,
     any_size: bool = False,
     subset: Subset | None = None,
     workers: int | None = None,
 ) -> Passages:
-    """Builds a corpus from its published files, or opens it if it is built.
+    """Builds a corpus from its published file, or opens it if it is built.
 
     An interrupted build goes on when it is called again. Progress tells the time that is left and,
     judged by what is written, the size on disk.
@@ -276,14 +261,16 @@ def build_corpus(
     Args:
       name: key of `CORPORA`.
       cache: the corpus goes to `corpus_directory`.
-      files: local path of each published file, by the names in ``Corpus.files``; plain or packed.
+      path: of the published file, plain or packed, or of the archive that has it; None if the
+        corpus is built.
       any_size: accept another number of passages than the published one, also of a corpus that is
         built already.
       subset: the part to build.
       workers: processes that write; None for one a core, up to 4.
 
     Raises:
-      InputError: unknown name, a malformed row, another number of passages, or a full disk.
+      InputError: unknown name, no file of a corpus that is not built, a malformed row, another
+        number of passages, or a full disk.
     """
     if name not in CORPORA:
         raise InputError(f"{name!r} is not a corpus; there are {', '.join(CORPORA)}")
@@ -297,14 +284,16 @@ def build_corpus(
                 "with it, or remove the directory and build it from whole files"
             )
         return built
+    if path is None:
+        raise InputError(f"{directory} is not built, and there is no file to build it from")
     directory.parent.mkdir(parents=True, exist_ok=True)
     if subset is None:
         _warn_of_space(corpus, directory)
-    passages = _counted(corpus, files, directory, subset, any_size=any_size)
+    passages = _counted(corpus, path, directory, subset, any_size=any_size)
     about = {
         "corpus": name,
         "part": subset.name if subset else "all",
-        "files": {file: path.stat().st_size for file, path in files.items() if path.is_file()},
+        "files": {published_name(corpus.file): path.stat().st_size},
         "licence": corpus.licence,
         "citation": corpus.citation,
     }
@@ -323,29 +312,24 @@ def _warn_of_space(corpus: Corpus, directory: Path) -> None:
 
 
 def _counted(
-    corpus: Corpus,
-    files: Mapping[str, Path],
-    directory: Path,
-    subset: Subset | None,
-    *,
-    any_size: bool,
+    corpus: Corpus, path: Path, directory: Path, subset: Subset | None, *, any_size: bool
 ) -> Iterator[Passage]:
-    """The corpus's passages with progress; the files and their number are checked at the end."""
-    states = [FileState.of(path) for path in files.values() if path.is_file()]
+    """The corpus's passages with progress; the file and their number are checked at the end."""
+    state = FileState.of(path)
     count, note, first = 0, "", subset.first if subset else 0
     total = first or corpus.passages
     with progress(total, f"building {directory.name}") as advance:
-        for count, passage in enumerate(corpus.read(files), 1):
+        for count, passage in enumerate(corpus.read(path), 1):
             yield passage
             if not count % _REPORTED:
                 advance(_REPORTED, note)
             if not count % _PROJECTED:
                 note = _projection(directory, total if subset is None else 0)
-    check_unchanged(states)
+    check_unchanged([state])
     if not any_size and not first and count != corpus.passages:
         raise InputError(
-            f"{corpus.name}: the files have {count:,} passages, the published corpus"
-            f" {corpus.passages:,}; get the files again, or accept them with --any_size"
+            f"{corpus.name}: the file has {count:,} passages, the published corpus"
+            f" {corpus.passages:,}; get it again, or accept it with --any_size"
         )
 
 

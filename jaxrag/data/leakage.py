@@ -16,8 +16,9 @@ import numpy as np
 from jaxrag.core.arrays import load_array
 from jaxrag.core.durable_files import atomic_write
 from jaxrag.core.hashing import hash64
-from jaxrag.data.benchmark import Benchmark, named_set, set_directory
+from jaxrag.data.benchmark import Benchmark, set_directory
 from jaxrag.data.dataset import Dataset, DataSettings, read_questions, split_sizes
+from jaxrag.data.sets import named_set
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.text.answers import normalize
 from jaxrag.types import InputError, Question
@@ -79,7 +80,7 @@ def evaluated_sets(
 
 
 def _published(settings: Benchmark, cache: Path) -> list[QuestionSet]:
-    split, directory = named_set(settings.name).EVALUATED, set_directory(settings.name, cache)
+    split, directory = named_set(settings.name).evaluated, set_directory(settings.name, cache)
     count = split_sizes(directory).get(split) if is_complete(directory) else None
     if count is None:
         return []

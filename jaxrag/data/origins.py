@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxrag.data.benchmark import Benchmark, named_set, set_directory
+from jaxrag.data.benchmark import Benchmark, set_directory
 from jaxrag.data.corpora import CORPORA, build_arguments, corpus_directory, named_part
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.set_row import OTHERS, OWN
+from jaxrag.data.sets import named_set
 from jaxrag.retrieval.corpus.rows import is_complete
 
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
@@ -32,15 +33,15 @@ def origins(settings: DataSettings) -> list[dict[str, str | int]]:
     found = []
     for one in _benchmarks(settings):
         published = named_set(one.name)
-        split = one.split or published.EVALUATED
+        split = one.split or published.evaluated
         found.append(
             {
                 "set": one.name,
                 "split": split,
-                "split_questions": published.SPLITS[split],
-                "corpus": one.corpus or published.CORPUS,
-                "licence": published.LICENCE,
-                "source": published.SOURCE,
+                "split_questions": published.splits[split],
+                "corpus": one.corpus or published.corpus,
+                "licence": published.licence,
+                "source": published.source,
             }
         )
     return found
@@ -63,12 +64,12 @@ def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
 def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
     published, found = named_set(settings.name), []
     if not is_complete(set_directory(settings.name, cache)):
-        sizes = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
-        marked = named_part(settings.corpus) and published.OPTIONAL  # files that mark gold passages
+        sizes = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
+        marked = named_part(settings.corpus) and published.gold  # files that mark gold passages
         command = _command(settings.name, cache) + (" --gold" if marked else "")
         found.append(Unbuilt(f"set {settings.name}", f"questions: {sizes}", command))
-    corpus = settings.corpus or published.CORPUS
-    own = corpus in (OWN, OTHERS, published.contexts_name())  # built with the set
+    corpus = settings.corpus or published.corpus
+    own = corpus in (OWN, OTHERS, published.contexts_name)  # built with the set
     if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
         found.append(Unbuilt(f"corpus {corpus}", _size(corpus), _command(corpus, cache)))
     return found

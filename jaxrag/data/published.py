@@ -24,7 +24,7 @@ from jaxrag.data.conversion import (
     convert_questions,
     short_hash,
 )
-from jaxrag.data.corpora import open_corpus
+from jaxrag.data.corpora import TITLE_CORPORA, open_corpus
 from jaxrag.data.dataset import Dataset, LabelledQuestion
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
@@ -46,9 +46,6 @@ _FORMAT = 1
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 _PACKED = (".gz", ".bz2", ".xz")
-
-TITLE_CORPORA = ("hotpotqa_abstracts", "2wiki_contexts")
-"""Corpora in which a passage's id is its title, which supporting facts name."""
 
 
 @dataclasses.dataclass(frozen=True)

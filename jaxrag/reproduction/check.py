@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import duration_text, size_text
-from jaxrag.data.benchmark import Benchmark, named_set
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.conversion import QuestionFiles
 from jaxrag.data.corpora import CORPORA, named_part
 from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.set_row import OWN
+from jaxrag.data.sets import named_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.memory import Memory, decoder_of, device_count, on_disk, run_memory, vllm_share
 from jaxrag.engines.server import Server
@@ -325,13 +326,13 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
     if not isinstance(data, Benchmark):
         return None, None, type(data).__name__, getattr(data, "task", "open")
     published = named_set(data.name)
-    count = data.first or published.SPLITS[data.split or published.EVALUATED]
-    corpus = data.corpus or published.CORPUS
+    count = data.first or published.splits[data.split or published.evaluated]
+    corpus = data.corpus or published.corpus
     if part := named_part(corpus):
-        return count, part.others, corpus, published.TASK  # and the gold passages
+        return count, part.others, corpus, published.task  # and the gold passages
     if corpus == OWN or corpus not in CORPORA:
-        return count, published.CONTEXTS_SIZE or None, published.contexts_name(), published.TASK
-    return count, CORPORA[corpus].passages, corpus, published.TASK
+        return count, published.contexts_size or None, published.contexts_name, published.task
+    return count, CORPORA[corpus].passages, corpus, published.task
 
 
 def problems(

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jaxrag.data.benchmark import Benchmark, named_set
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
-from jaxrag.data.sets import SETS
+from jaxrag.data.sets import SETS, named_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.methods.ars.relevance import RelevanceJudge
@@ -180,23 +180,23 @@ class Substitutes:
         other = self.data.get(data.name) or self._folder(data.name)
         if other in SETS:
             published = SETS[other]
-            split = data.split if data.split in published.SPLITS else ""
+            split = data.split if data.split in published.splits else ""
             data = Benchmark(other, split, data.corpus)
         elif other:
-            split = "train" if data.split == "train" != published.EVALUATED else "queries"
+            split = "train" if data.split == "train" != published.evaluated else "queries"
             if self.corpus.startswith(GOLD):
                 raise InputError(
                     f"--corpus={self.corpus} is a part of a published corpus, and the folder "
                     f"{other} stands for the set: name a folder with corpus.jsonl, or leave "
                     "--corpus out."
                 )
-            task = published.TASK if published.TASK in ("yes_no", "fact_checking") else "open"
+            task = published.task if published.task in ("yes_no", "fact_checking") else "open"
             return Folder(other, split, self.corpus, task)
         if not self.corpus:
             return data
         name = self.corpus
         if name.startswith(GOLD):
-            base = data.corpus or published.CORPUS
+            base = data.corpus or published.corpus
             name = f"{base}-{data.name}+{name.removeprefix(GOLD)}"
         return dataclasses.replace(data, corpus=name)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.core.json_stream import read_elements, read_entries
+from jaxrag.core.json_stream import read_elements
 from jaxrag.types import InputError
 
 _VALUES = st.recursive(
@@ -39,15 +39,6 @@ def test_elements_are_those_of_json_loads(tmp_path_factory, rows, chunk, indent,
     found = list(read_elements(path, chunk=chunk))
     assert [element.fields for element in found] == json.loads(text)
     assert [element.number for element in found] == list(range(1, len(rows) + 1))
-
-
-@settings(max_examples=30, deadline=None)
-@given(entries=st.dictionaries(st.text(), _OBJECTS, max_size=5), chunk=st.integers(1, 40))
-def test_entries_are_those_of_json_loads(tmp_path_factory, entries, chunk):
-    path = tmp_path_factory.mktemp("stream") / "entries.json"
-    path.write_text(json.dumps(entries))
-    found = list(read_entries(path, chunk=chunk))
-    assert {key: entry.fields for key, entry in found} == json.loads(path.read_text())
 
 
 def test_packed_and_with_a_byte_order_mark(tmp_path):
@@ -83,18 +74,6 @@ def test_malformed_files_are_refused_with_the_byte(tmp_path, text, chunk):
     with pytest.raises(InputError, match=MALFORMED[text]) as caught:
         list(read_elements(path, chunk=chunk))
     assert str(path) in str(caught.value)
-
-
-def test_a_wrong_entry_is_named(tmp_path):
-    path = tmp_path / "entries.json"
-    path.write_text('{"one": {}, "two": []}')
-    with pytest.raises(InputError, match=r"entry 2 \('two'\) is a list, not an object"):
-        list(read_entries(path))
-    path.write_text('{"one" {}}')
-    with pytest.raises(
-        InputError, match=r"byte 7: there is '{'; ':' is needed after the name 'one'"
-    ):
-        list(read_entries(path))
 
 
 def test_not_utf8_is_refused(tmp_path):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrag.data.benchmark import Benchmark, gold_of, named_set
+from jaxrag.data.benchmark import Benchmark, gold_of
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import GoldPassage, LabelledQuestion, lacking, write_questions
 from jaxrag.data.draw import Draw
 from jaxrag.data.set_row import OTHERS, OWN
-from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage, Question
 
@@ -161,21 +160,3 @@ def test_a_split_that_was_not_built(tmp_path):
     write_questions(tmp_path / "sets" / "boolq", {"train": [labelled(0)]})
     with pytest.raises(InputError, match="boolq was built without its split 'dev'"):
         Benchmark("boolq").load(tmp_path)
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_sets_are_described_whole(name):
-    """Every set has sizes, files with addresses for every split, a licence and a citation."""
-    published = named_set(name)
-    assert name == published.NAME and published.EVALUATED in published.SPLITS
-    for split in published.SPLITS:
-        assert published.alternatives(split)
-        for names in (*published.alternatives(split), published.OPTIONAL.get(split, ())):
-            for file in names:
-                address = published.addresses()[file]
-                assert not address or address.startswith(("https://", "http://"))
-    assert published.LICENCE and published.CITATION and published.SOURCE.startswith("http")
-    known = published.known_files()
-    assert bool(known) == bool(published.TFDS)
-    if known:  # at least one address is TFDS's, with its size and SHA-256
-        assert known.keys() & set(published.addresses().values())

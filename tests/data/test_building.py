@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -10,9 +11,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -20,34 +21,34 @@ from jaxrag.core.hashing import digest_file
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data import building
 from jaxrag.data.benchmark import Benchmark, set_directory
-from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.building import BuiltSet, build_set, published_files
 from jaxrag.data.corpora import corpus_directory, open_corpus
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.downloads import Downloads
 from jaxrag.data.set_row import OWN, SetRow
-from jaxrag.data.sets import SETS
+from jaxrag.data.sets import PublishedSet
 from jaxrag.types import InputError, Passage, Question
 
 
-class Small(BenchmarkBuilder, skip_registration=True):
-    """A set in JSON lines with ids, answers, contexts as [id, text] and ids of gold contexts."""
+def read_small(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
+    """JSON lines with ids, answers, contexts as [id, text] and ids of gold contexts."""
+    for line in read_input(paths[0]):
+        question = Question(line.string("id"), line.string("q"), line.strings("a"))
+        contexts = tuple(Passage(one, "", text) for one, text in line.fields.get("c", []))
+        gold = tuple(map(GoldPassage, line.fields.get("g", [])))
+        yield SetRow(question, gold, contexts)
 
-    NAME = "small"
-    SPLITS: ClassVar = {"train": 3, "dev": 2, "test": 1}
-    EVALUATED = "dev"
-    CORPUS = OWN
-    FILES: ClassVar = {f"{split}.small": f"https://example.org/{split}.small" for split in SPLITS}
-    NEEDS: ClassVar = {split: ((f"{split}.small",),) for split in SPLITS}
-    LICENCE, CITATION, SOURCE = "none", "none", "https://example.org"
 
-    @classmethod
-    def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        for line in read_input(files[f"{split}.small"]):
-            question = Question(line.string("id"), line.string("q"), line.strings("a"))
-            contexts = tuple(Passage(one, "", text) for one, text in line.fields.get("c", []))
-            gold = tuple(map(GoldPassage, line.fields.get("g", [])))
-            yield SetRow(question, gold, contexts)
+SMALL = PublishedSet(
+    "small",
+    "a small set",
+    {"train": 3, "dev": 2, "test": 1},
+    "dev",
+    "none",
+    files="https://example.org/{split}.small",
+    corpus=OWN,
+    read=read_small,
+)
 
 
 TRAIN = [
@@ -70,9 +71,9 @@ def source(tmp_path: Path, **splits: list) -> Path:
     return directory
 
 
-def build(tmp_path: Path, **kwargs) -> BuiltSet:
-    files = published_files(Small, Downloads(tmp_path / "files", tmp_path / "source"))
-    return build_set(Small, files, tmp_path / "cache", **kwargs)
+def build(tmp_path: Path, published: PublishedSet = SMALL, **kwargs) -> BuiltSet:
+    files = published_files(published, Downloads(tmp_path / "files", tmp_path / "source"))
+    return build_set(published, files, tmp_path / "cache", **kwargs)
 
 
 def contents(directory: Path) -> dict[str, str]:
@@ -131,28 +132,27 @@ def test_another_size_than_the_published_one_stops_with_both(tmp_path):
     assert build(tmp_path, any_size=True) == built
 
 
-def test_contexts_far_from_their_known_number_stop_with_both(tmp_path, monkeypatch):
+def test_contexts_far_from_their_known_number_stop_with_both(tmp_path):
     """Train and dev have 4 contexts; up to a twentieth more or fewer than 20 are 19 to 21."""
     source(tmp_path, train=TRAIN, dev=DEV)
-    monkeypatch.setattr(Small, "CONTEXTS_SIZE", 20)
+    sized = dataclasses.replace(SMALL, contexts_size=20)
     with pytest.raises(
         InputError,
         match=r"small has 4 different contexts, but its corpus small-contexts has about 20, over "
         r"all of train, dev, test: .*--any_size",
     ):
-        build(tmp_path)
+        build(tmp_path, sized)
     assert not (tmp_path / "cache").exists()
-    assert build(tmp_path, any_size=True).contexts["passages"] == 4
+    assert build(tmp_path, sized, any_size=True).contexts["passages"] == 4
     with pytest.raises(InputError, match="small has 4 different contexts, but its corpus"):
-        build(tmp_path)  # nor is it kept
+        build(tmp_path, sized)  # nor is it kept
     others = [{"id": f"c{n}", "q": f"{n}", "a": ["a"], "c": [[f"c{n}", "text"]]} for n in range(15)]
-    monkeypatch.setattr(Small, "SPLITS", {"train": 15, "dev": 2, "test": 1})
     source(tmp_path, train=[*others, *TRAIN][:15])
     with pytest.raises(InputError, match="small has 17 different"):  # with y and w of dev
-        build(tmp_path)
-    monkeypatch.setattr(Small, "SPLITS", {"train": 18, "dev": 2, "test": 1})
+        build(tmp_path, dataclasses.replace(sized, splits={**SMALL.splits, "train": 15}))
     source(tmp_path, train=[*others, *({**row, "id": f"t{row['id']}"} for row in TRAIN)])
-    assert build(tmp_path).contexts["passages"] == 19
+    built = build(tmp_path, dataclasses.replace(sized, splits={**SMALL.splits, "train": 18}))
+    assert built.contexts["passages"] == 19
 
 
 def test_a_repeated_id_is_an_error(tmp_path):
@@ -175,11 +175,8 @@ def test_no_file_names_all_that_were_looked_for(tmp_path):
     source(tmp_path)
     with pytest.raises(InputError) as error:
         build(tmp_path)
-    for split in Small.SPLITS:
+    for split in SMALL.splits:
         assert f"{split}: {split}.small (https://example.org/{split}.small)" in str(error.value)
-    known = "https://storage.googleapis.com/boolq/dev.jsonl, 2,238,726 bytes"
-    with pytest.raises(InputError, match=known):
-        published_files(SETS["boolq"], Downloads(tmp_path / "files", tmp_path / "source"))
 
 
 def test_the_same_files_are_not_built_again(tmp_path, monkeypatch):
@@ -204,14 +201,14 @@ def test_other_files_replace_the_set(tmp_path, caplog):
 def test_only_some_splits(tmp_path):
     source(tmp_path, train=TRAIN, dev=DEV)
     downloads = Downloads(tmp_path / "files", tmp_path / "source")
-    files = published_files(Small, downloads, splits=["dev"])
-    built = build_set(Small, files, tmp_path / "cache")
+    files = published_files(SMALL, downloads, splits=["dev"])
+    built = build_set(SMALL, files, tmp_path / "cache")
     assert list(built.splits) == ["dev"] and built.absent == ("train", "test")
     assert list(build(tmp_path).splits) == ["train", "dev"]
     with pytest.raises(InputError, match="'none' is no split of small; it has train, dev, test"):
-        published_files(Small, downloads, splits=["none"])
+        published_files(SMALL, downloads, splits=["none"])
     with pytest.raises(InputError, match=r"test: test\.small"):
-        published_files(Small, downloads, splits=["dev", "test"])
+        published_files(SMALL, downloads, splits=["dev", "test"])
 
 
 def test_questions_of_a_split_that_changes_keep_the_contexts(tmp_path):
@@ -238,23 +235,21 @@ class _Stop(BaseException):
 
 
 @pytest.mark.parametrize("at", [1, 4, 7, 12, 14])
-def test_interrupted_builds_do_no_harm(tmp_path, monkeypatch, at):
+def test_interrupted_builds_do_no_harm(tmp_path, at):
     """Stopped at a row of each pass (5 rows each: checking, contexts, questions)."""
     source(tmp_path, train=TRAIN, dev=DEV)
-    count, rows = 0, Small.rows.__func__
+    count = 0
 
-    def stopping(cls, files, split):
+    def stopping(paths, split):
         nonlocal count
-        for row in rows(cls, files, split):
+        for row in read_small(paths, split):
             count += 1
             if count == at:
                 raise _Stop
             yield row
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Small, "rows", classmethod(stopping))
-        with pytest.raises(_Stop):
-            build(tmp_path)
+    with pytest.raises(_Stop):
+        build(tmp_path, dataclasses.replace(SMALL, read=stopping))
     assert not set_directory("small", tmp_path / "cache").exists()
     built = build(tmp_path)
     assert built.contexts["passages"] == 4
@@ -271,10 +266,10 @@ def test_killed_builds_do_no_harm(tmp_path):
     """SIGKILL at five random moments; the next build ends with the same bytes as a quiet one."""
     rows = [
         {
+            "id": str(n),
             "question": f"is {n} even",
-            "title": f"Number {n // 3}",
-            "answer": n % 2 == 0,
-            "passage": f"The number {n // 3}. " * 20,
+            "golden_answers": [n % 2 == 0],
+            "metadata": {"passage": f"The number {n // 3}. " * 20},
         }
         for n in range(4000)
     ]

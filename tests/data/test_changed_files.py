@@ -98,11 +98,11 @@ def of_corpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     file.write_text("id\ttext\ttitle\n1\tone\tone\n")
     own = dataclasses.replace(CORPORA["psgs_w100"], passages=1)
     reads = types.SimpleNamespace(read=own.read)
-    own = dataclasses.replace(own, read=lambda files: reads.read(files))
+    own = dataclasses.replace(own, read=lambda path: reads.read(path))
     monkeypatch.setattr(corpora, "CORPORA", {"psgs_w100": own})
 
     def make() -> str:
-        build_corpus("psgs_w100", here, {"psgs_w100.tsv.gz": file}, workers=1)
+        build_corpus("psgs_w100", here, file, workers=1)
         return str([*open_corpus("psgs_w100", here)])
 
     return Case(file, reads, "read", make)

@@ -23,6 +23,7 @@ from jaxrag.data.corpora import (
     named_part,
     open_corpus,
 )
+from jaxrag.data.downloads import published_name
 from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 from tests.retrieval.corpus import published
@@ -46,7 +47,7 @@ def table(tmp_path, monkeypatch):
     path = tmp_path / "psgs_w100.tsv.gz"
     path.write_bytes(gzip.compress(f"id\ttext\ttitle\n{lines}".encode()))
     sized(monkeypatch, "psgs_w100", 20)
-    return {"psgs_w100.tsv.gz": path}
+    return path
 
 
 def ids(passages) -> list[str]:
@@ -63,7 +64,7 @@ def ids(passages) -> list[str]:
     ],
 )
 def test_every_corpus_is_built_from_its_published_file(tmp_path, monkeypatch, name, file, found):
-    assert list(CORPORA[name].files) == [file]
+    assert published_name(CORPORA[name].file) == file
     path = tmp_path / "download"
     if name == "psgs_w100":
         path.write_bytes(gzip.compress(published.DPR.encode()))
@@ -77,7 +78,7 @@ def test_every_corpus_is_built_from_its_published_file(tmp_path, monkeypatch, na
         )
         found = [Passage("Anarchism", "Anarchism", "A. B.")]
     sized(monkeypatch, name, len(found))
-    built = build_corpus(name, tmp_path, {file: path})
+    built = build_corpus(name, tmp_path, path)
     assert list(built) == found
     assert built.directory == tmp_path / "corpora" / name
     about = row_files.read_manifest(built.directory, kind="passages").about
@@ -97,20 +98,20 @@ def test_the_published_sizes():
 
 def test_a_built_corpus_is_opened_without_its_files(table, tmp_path):
     built = build_corpus("psgs_w100", tmp_path, table)
-    again = build_corpus("psgs_w100", tmp_path, {})
+    again = build_corpus("psgs_w100", tmp_path)
     assert again.identity == built.identity == open_corpus("psgs_w100", tmp_path).identity
 
 
 def test_another_size_stops_with_both_numbers(table, tmp_path, monkeypatch):
     sized(monkeypatch, "psgs_w100", 21)
-    with pytest.raises(InputError, match=r"have 20 passages, the published corpus 21;.*any_size"):
+    with pytest.raises(InputError, match=r"has 20 passages, the published corpus 21;.*any_size"):
         build_corpus("psgs_w100", tmp_path, table)
     assert not corpus_directory("psgs_w100", tmp_path).exists()
     assert len(build_corpus("psgs_w100", tmp_path, table, any_size=True)) == 20
     # what was built so is refused without --any_size, and kept with it
     with pytest.raises(InputError, match=r"has 20 passages, the published corpus 21: .*any_size"):
-        build_corpus("psgs_w100", tmp_path, {})
-    assert len(build_corpus("psgs_w100", tmp_path, {}, any_size=True)) == 20
+        build_corpus("psgs_w100", tmp_path)
+    assert len(build_corpus("psgs_w100", tmp_path, any_size=True)) == 20
 
 
 def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
@@ -153,8 +154,7 @@ def test_too_little_space_is_told(table, tmp_path, monkeypatch, caplog):
 
 
 def test_a_malformed_row_is_named_and_leaves_nothing(table, tmp_path):
-    (path,) = table.values()
-    path.write_bytes(gzip.compress(b"id\ttext\ttitle\n1\ta\tb\n2\tc\n"))
+    table.write_bytes(gzip.compress(b"id\ttext\ttitle\n1\ta\tb\n2\tc\n"))
     with pytest.raises(InputError, match=r"psgs_w100.tsv.gz, line 3: 2 columns"):
         build_corpus("psgs_w100", tmp_path, table)
     assert list((tmp_path / "corpora").iterdir()) == []
@@ -162,7 +162,7 @@ def test_a_malformed_row_is_named_and_leaves_nothing(table, tmp_path):
 
 def test_an_unknown_corpus_is_refused(tmp_path):
     with pytest.raises(InputError, match="'psgs' is not a corpus; there are psgs_w100,"):
-        build_corpus("psgs", tmp_path, {})
+        build_corpus("psgs", tmp_path)
 
 
 def test_a_corpus_that_is_not_built_is_named_with_the_command(table, tmp_path):
@@ -252,7 +252,7 @@ def test_real_passages_are_built(tmp_path, monkeypatch):
             contents = f'"{x.fields["title"]}"\n{x.fields["text"]}'
             print(json.dumps({"id": x.fields["id"], "contents": contents}), file=stream)
     sized(monkeypatch, "wiki18_100w", len(lines))
-    built = build_corpus("wiki18_100w", tmp_path, {path.name: path})
+    built = build_corpus("wiki18_100w", tmp_path, path)
     assert len(built) == len(lines) == 6000
     for row in (0, 1, 3000, 5999):
         fields = lines[row].fields

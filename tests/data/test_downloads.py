@@ -17,14 +17,14 @@ import tarfile
 import textwrap
 import time
 import zipfile
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
+from jaxrag.core.hashing import digest
 from jaxrag.core.packed_files import open_packed
 from jaxrag.data import downloads
-from jaxrag.data.downloads import Downloads, Known, find_file
+from jaxrag.data.downloads import Downloads, find_file
 from jaxrag.types import InputError
 from tests.local_http import Handler, serving
 
@@ -74,6 +74,11 @@ class Files(Handler):
             self.drop()
 
 
+def part(directory: Path, version: str) -> Path:
+    """Where the bytes of a version are kept."""
+    return directory / f"a.bin.{digest(version)[:16]}.part"
+
+
 def nothing(*_) -> bool:
     return False
 
@@ -90,7 +95,7 @@ def server():
 
 
 def fetch(server, directory: Path, **kwargs) -> Path:
-    found = Downloads(directory, pauses=(0.01, 0.01), **kwargs).get("a.bin", f"{server.url}/a.bin")
+    found = Downloads(directory, pauses=(0.01, 0.01), **kwargs).get(f"{server.url}/a.bin")
     assert found is not None
     return found
 
@@ -101,7 +106,7 @@ def test_downloads_once_and_records_size_and_hash(server, tmp_path):
     assert fetch(server, tmp_path) == path
     assert len(server.asked) == 1
     record = json.loads((tmp_path / "downloads.json").read_text())[f"{server.url}/a.bin"]
-    assert (record["file"], record["bytes"], record["sha256"]) == ("a.bin", len(CONTENT), SHA)
+    assert (record["bytes"], record["sha256"]) == (len(CONTENT), SHA)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "a.bin", "downloads.json"]
 
 
@@ -109,8 +114,8 @@ def test_goes_on_where_the_connection_broke_off(server, tmp_path):
     server.fault = first(lambda handler: handler.serve(stop=2_000_000))
     assert fetch(server, tmp_path).read_bytes() == CONTENT
     ranges = [asked.get("Range") for asked in server.asked]
-    assert ranges[0] is None and len(ranges) == 2
-    assert 0 < int(ranges[1].removeprefix("bytes=").removesuffix("-")) <= 2_000_000
+    assert ranges[:2] == [None, None] and len(ranges) == 3
+    assert 0 < int(ranges[2].removeprefix("bytes=").removesuffix("-")) <= 2_000_000
 
 
 def test_a_refused_range_begins_anew(server, tmp_path):
@@ -120,7 +125,7 @@ def test_a_refused_range_begins_anew(server, tmp_path):
 
     server.fault = act
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert "Range" in server.asked[1]
+    assert "Range" in server.asked[2]
 
 
 def test_goes_on_after_being_killed(server, tmp_path):
@@ -143,13 +148,13 @@ def test_goes_on_after_being_killed(server, tmp_path):
     script = textwrap.dedent(f"""
         from pathlib import Path
         from jaxrag.data.downloads import Downloads
-        Downloads(Path({str(tmp_path)!r})).get("a.bin", "{server.url}/a.bin")
+        Downloads(Path({str(tmp_path)!r})).get("{server.url}/a.bin")
     """)
     root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
     )
-    partial, deadline = tmp_path / "a.bin.part", time.monotonic() + 60
+    partial, deadline = part(tmp_path, f'"{SHA[:8]}"'), time.monotonic() + 60
     while not partial.is_file() or partial.stat().st_size < 2_000_000:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
@@ -191,38 +196,13 @@ def test_the_version_of_the_first_bytes_is_kept(server, tmp_path):
     assert fetch(server, tmp_path).read_bytes() == CONTENT[::-1]
 
 
-def test_a_known_hash_serves_where_a_server_tells_no_version(server, tmp_path):
-    server.version = ("", "")
-    server.fault = first(lambda handler: handler.serve(stop=2_000_000))
-    known = {f"{server.url}/a.bin": Known(len(CONTENT), SHA)}
-    assert fetch(server, tmp_path, known=known).read_bytes() == CONTENT
-    assert server.asked[1]["Range"]
-
-
-def test_bytes_of_an_older_file_go_before_the_record_names_the_new_one(
-    server, tmp_path, monkeypatch
-):
-    """Killed before the first new byte."""
-    (tmp_path / "a.bin.part").write_bytes(b"older")
-    about = {"address": f"{server.url}/a.bin", "bytes": 9, "version": '"older"'}
-    (tmp_path / "a.bin.part.json").write_text(json.dumps(about))
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(downloads._Fetch, "_receive", killed)
-        fetch(server, tmp_path)
-    assert fetch(server, tmp_path).read_bytes() == CONTENT
-
-
 def test_a_whole_but_unnamed_file_is_finished(server, tmp_path):
-    """Killed between the last byte and the new name: the server says that nothing is left."""
-    (tmp_path / "a.bin.part").write_bytes(CONTENT)
-    about = {"address": f"{server.url}/a.bin", "bytes": len(CONTENT), "version": f'"{SHA[:8]}"'}
-    (tmp_path / "a.bin.part.json").write_text(json.dumps(about))
+    """Killed between the last byte and the new name; parts of other versions go."""
+    part(tmp_path, f'"{SHA[:8]}"').write_bytes(CONTENT)
+    part(tmp_path, '"older"').write_bytes(b"older")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert [asked.get("Range") for asked in server.asked] == [f"bytes={len(CONTENT)}-"]
+    assert [asked.get("Range") for asked in server.asked] == [None]
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_busy_servers_are_tried_again(server, tmp_path):
@@ -248,41 +228,23 @@ def test_a_missing_file_is_an_error_at_once(server, tmp_path):
     assert len(server.asked) == 1
 
 
-def test_another_size_or_hash_than_is_known_is_an_error(server, tmp_path):
-    address = f"{server.url}/a.bin"
-    with pytest.raises(InputError, match=r"has 5,120,000 bytes, but 7 are expected \(SHA-256 ab"):
-        fetch(server, tmp_path, known={address: Known(7, "ab" * 32)})
-    with pytest.raises(InputError, match=rf"SHA-256 {SHA}, but .* {'cd' * 32} are expected"):
-        fetch(server, tmp_path, known={address: Known(len(CONTENT), "cd" * 32)})
-    assert not (tmp_path / "a.bin").exists()
-
-
-def test_another_file_than_was_downloaded_before_is_an_error(server, tmp_path):
-    fetch(server, tmp_path).unlink()
-    server.content = CONTENT[::-1]
-    changed = hashlib.sha256(server.content).hexdigest()
-    with pytest.raises(InputError, match=rf"SHA-256 {changed}, but .*SHA-256 {SHA} are expected"):
-        fetch(server, tmp_path)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"x" + b[1:]])
-def test_a_damaged_file_is_an_error_when_it_is_used(server, tmp_path, damage):
+@pytest.mark.parametrize("other", [CONTENT[:-1], b"x" + CONTENT[1:]])
+@pytest.mark.parametrize("copy", [True, False])
+def test_another_file_than_is_recorded_is_an_error(server, tmp_path, other, copy):
+    """A damaged copy, or another file at the address."""
     path = fetch(server, tmp_path)
-    path.write_bytes(damage(CONTENT))
-    with pytest.raises(InputError, match=r"a\.bin has .*recorded: remove the file"):
-        fetch(server, tmp_path)
-
-
-def test_too_little_space_is_told_before(server, tmp_path, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage(9, 9, 1000))
-    with pytest.raises(InputError, match=r"needs 0\.01 GB .*another --workdir"):
+    if copy:
+        path.write_bytes(other)
+    else:
+        path.unlink()
+        server.content = other
+    with pytest.raises(InputError, match=r"a\.bin has .*downloads\.json has .*changed"):
         fetch(server, tmp_path)
 
 
 def test_a_broken_record_is_an_error(server, tmp_path):
     (tmp_path / "downloads.json").write_text("{")
-    with pytest.raises(InputError, match=r"downloads\.json: not a record"):
+    with pytest.raises(InputError, match=r"downloads\.json is not a record"):
         fetch(server, tmp_path)
 
 
@@ -328,13 +290,13 @@ def test_takes_members_out_of_archives(tmp_path, write):
     name = "set.zip" if write is zipped else "set.tar.gz"
     write(source / name, dict(reversed(MEMBERS.items())))
     files = Downloads(tmp_path / "cache", source)
-    found = files.get("Test.jsonl", f"https://example.org/{name}")
+    found = files.get(f"https://example.org/{name}#Test.jsonl")
     assert found is not None and found.read_bytes() == b"right"
-    assert found == files.get("Test.jsonl", f"https://example.org/{name}")
-    assert files.get("None.jsonl", f"https://example.org/{name}") is None
-    archive = files.get("Test.jsonl", f"https://example.org/{name}", members=False)
+    assert found == files.get(f"https://example.org/{name}#Test.jsonl")
+    assert files.get(f"https://example.org/{name}#None.jsonl") is None
+    archive = files.get(f"https://example.org/{name}#Test.jsonl", unpack=False)
     assert archive == source / name
-    assert files.get("Test.jsonl", "https://example.org/another.zip") is None
+    assert files.get("https://example.org/another.zip#Test.jsonl") is None
 
 
 @pytest.mark.parametrize("write", [zipped, tarred])
@@ -345,7 +307,7 @@ def test_paths_in_archives_lead_nowhere(tmp_path, write, path):
     source.mkdir()
     name = "set.zip" if write is zipped else "set.tar.gz"
     write(source / name, {path: b"evil"})
-    Downloads(cache, source).get("Test.jsonl", f"https://example.org/{name}")
+    Downloads(cache, source).get(f"https://example.org/{name}#Test.jsonl")
     outside = [p for p in tmp_path.rglob("*.jsonl") if cache not in p.parents]
     assert outside == []
 
@@ -362,7 +324,7 @@ def test_links_and_devices_in_archives_are_no_files(tmp_path, kind):
         info.type, info.linkname = kind, str(secret)
         archive.addfile(info)
     cache = tmp_path / "cache"
-    assert Downloads(cache, source).get("Test.jsonl", "https://example.org/set.tar.gz") is None
+    assert Downloads(cache, source).get("https://example.org/set.tar.gz#Test.jsonl") is None
     assert not [path for path in cache.rglob("*") if path.is_symlink() or path.is_file()]
 
 
@@ -373,7 +335,7 @@ def test_a_link_in_a_zip_archive_is_a_file_with_its_target_as_text(tmp_path):
         info = zipfile.ZipInfo("Test.jsonl")
         info.create_system, info.external_attr = 3, 0o120777 << 16
         archive.writestr(info, "/etc/passwd")
-    found = Downloads(tmp_path / "cache", source).get("Test.jsonl", "https://example.org/set.zip")
+    found = Downloads(tmp_path / "cache", source).get("https://example.org/set.zip#Test.jsonl")
     assert found is not None and not found.is_symlink() and found.read_bytes() == b"/etc/passwd"
 
 
@@ -385,7 +347,7 @@ def test_damaged_archives_are_errors(tmp_path, name):
     whole = (source / name).read_bytes()
     (source / name).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=rf"{name}: the archive is cut short or damaged"):
-        Downloads(tmp_path / "cache", source).get("Test.jsonl", f"https://example.org/{name}")
+        Downloads(tmp_path / "cache", source).get(f"https://example.org/{name}#Test.jsonl")
 
 
 def test_opens_packed_files_by_their_content(tmp_path):
@@ -402,12 +364,52 @@ def test_opens_packed_files_by_their_content(tmp_path):
 
 
 def test_full_disk_keeps_what_is_there(server, tmp_path, monkeypatch):
-    def full(self, response, start, total):
+    def full(*_):
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr(downloads._Fetch, "_receive", full)
+        patch.setattr(downloads, "_receive", full)
         with pytest.raises(InputError, match="is full; finished work is kept"):
             fetch(server, tmp_path)
     assert fetch(server, tmp_path).read_bytes() == CONTENT
     shutil.rmtree(tmp_path)
+
+
+class Hub(Handler):
+    """A data set of the hub: ``server.files`` by path, as of ``server.commit``."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        whole = self.server.files.get(self.path.partition("/resolve/main/")[2])
+        with self.counted(self.server.asked, self.path):
+            if whole is None:
+                self.send(404, b"", X_Error_Code="EntryNotFound")
+                return
+            self.send_response(200)
+            self.send_header("ETag", f'"{hashlib.sha1(whole).hexdigest()}"')
+            self.send_header("X-Repo-Commit", self.server.commit)
+            self.send_header("Content-Length", str(len(whole)))
+            self.end_headers()
+            self.wfile.write(whole if self.command == "GET" else b"")
+
+
+def test_files_of_the_hub_are_recorded_with_their_commit(tmp_path, monkeypatch):
+    """Later uses ask for the recorded commit, which the hub's cache has."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    address, files = "hf:me/sets:nq/test.jsonl", Downloads(tmp_path / "downloads")
+    content = {"nq/test.jsonl": b"{}\n"}
+    with serving(Hub, None, asked=[], files=content, commit="c" * 40) as server:
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        path = files.get(address)
+        assert path is not None and path.read_bytes() == b"{}\n"
+        record = json.loads((tmp_path / "downloads" / "downloads.json").read_text())
+        assert record[address]["commit"] == "c" * 40
+        asked, server.commit = len(server.asked), "d" * 40
+        assert files.get(address) == path and len(server.asked) == asked > 0
+        with pytest.raises(
+            InputError, match=r"Cannot download none\.jsonl of me/sets .*--source=D"
+        ):
+            files.get("hf:me/sets:none.jsonl")

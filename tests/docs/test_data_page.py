@@ -19,6 +19,6 @@ def test_the_table_of_sets():
     for name, (splits, corpus) in rows.items():
         published = SETS[name]
         sizes = re.findall(r"(\w+) ([\d,]+)", splits)
-        assert {one: int(n.replace(",", "")) for one, n in sizes} == dict(published.SPLITS)
-        assert re.findall(r"\*\*(\w+)", splits) == [published.EVALUATED]
-        assert corpus == ("own contexts" if published.CORPUS == OWN else published.CORPUS)
+        assert {one: int(n.replace(",", "")) for one, n in sizes} == dict(published.splits)
+        assert re.findall(r"\*\*(\w+)", splits) == [published.evaluated]
+        assert corpus == ("own contexts" if published.corpus == OWN else published.corpus)

@@ -122,10 +122,10 @@ def test_papers_evaluate_the_published_sets_in_their_size(paper: str) -> None:
             if paper == "errr":
                 assert evaluated.first in (count, 0) and evaluated.corpus == "psgs_w100"
         published = SETS[evaluated.name]
-        split = evaluated.split or published.EVALUATED
-        assert published.SPLITS[split] >= count and split == published.EVALUATED
+        split = evaluated.split or published.evaluated
+        assert published.splits[split] >= count and split == published.evaluated
         if not isinstance(found, Draw):
-            assert published.SPLITS[split] == count and questions.limit == 0
+            assert published.splits[split] == count and questions.limit == 0
             assert evaluated.corpus == "" and evaluated.first == 0
     known = {f"paper-{name}" for name in sizes} | {"paper-tiny", "paper-factbook"}
     assert {name for name in ours if name.startswith("paper-")} <= known | {"paper-factbook_known"}
@@ -137,7 +137,7 @@ def test_trainings_of_the_paper_never_see_the_evaluated_split() -> None:
             if name.startswith("paper-"):
                 job = get("r3", f"{method}@{name}")
                 (train,) = job.data if isinstance(job.data, tuple) else (job.data,)
-                assert train.split != SETS[train.name].EVALUATED and job.leakage == "drop"
+                assert train.split != SETS[train.name].evaluated and job.leakage == "drop"
     small = get("r3", "train_sidr@wiki")
     assert {one.split for one in small.data} == {"train"}
     assert not {*small.data} & {*small.evaluation_data}

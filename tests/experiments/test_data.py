@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import dataclasses
 import json
 import signal
 import sys
@@ -15,8 +15,8 @@ from jaxrag.data.sets import SETS
 from jaxrag.experiments import data
 from jaxrag.experiments.configuration import script
 from jaxrag.types import InputError
-from tests.data.sets.published import CASES, Published, write
-from tests.local_http import serving
+from tests.data.published_sets import CASES, write
+from tests.local_http import Handler, serving
 
 WIKI = [{"id": n, "contents": f'"Title {n}"\ntext "{n}" of a café'} for n in range(20)]
 
@@ -35,21 +35,21 @@ def run(tmp_path, capsys, monkeypatch):
 
 
 def test_builds_a_set_and_prints_its_table(run, tmp_path):
-    write(CASES["nq"], tmp_path / "source")
+    write(CASES["nq"].files, tmp_path / "source")
     out = run("nq", "--source", "source", "--any_size")
     rows = {
         line.split("│")[1].strip(): line.split("│")[2:] for line in out.splitlines() if "│" in line
     }
-    # three questions, one with three answers of which two are equal, one with one, one with two
+    # two questions, one with four answers of which two are equal, one with one
     assert [cell.strip() for cell in rows["train"]][:6] == [
-        "3",
+        "2",
         "79,168 (differs)",
         "2 (psgs_w100)",
         "0",
         "2.00",
         "0",
     ]
-    assert "train/test: 3 questions in both" in out
+    assert "train/test: 2 questions in both" in out
     assert "psgs_w100 (not built): 21,015,324 passages" in out
     assert "takes about 16 min at 22,000 passages/s" in out  # 21,015,324 / 22,000 = 955 s
     assert "CC BY-SA 3.0" in out
@@ -58,13 +58,13 @@ def test_builds_a_set_and_prints_its_table(run, tmp_path):
 
 
 def test_another_size_is_an_error(run, tmp_path):
-    write(CASES["boolq"], tmp_path / "source")
+    write(CASES["boolq"].files, tmp_path / "source")
     with pytest.raises(InputError, match="has 3 questions, but the published split has 9,427"):
         run("boolq", "--source=source")
 
 
 def test_contexts_are_built_with_their_set(run, tmp_path):
-    write(CASES["squad"], tmp_path / "source")
+    write(CASES["squad"].files, tmp_path / "source")
     out = run("squad-contexts", "--source=source", "--any_size")
     assert "squad-contexts" in out and "cache/corpora/squad-contexts" in out
     assert len(Benchmark("squad", corpus="contexts").load(tmp_path / "cache").passages) == 1
@@ -89,7 +89,7 @@ def test_builds_corpora_and_parts_of_them(run, tmp_path):
 
 def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
     """nq's gold passages are 9 and 7 of psgs_w100; two others are drawn."""
-    write(CASES["nq"], tmp_path / "source")
+    write(CASES["nq"].files, tmp_path / "source")
     run("nq", "--source=source", "--any_size")
     rows = "".join(f"{n}\ttext {n}\tTitle\n" for n in range(20))
     (tmp_path / "source" / "psgs_w100.tsv").write_text(f"id\ttext\ttitle\n{rows}")
@@ -97,42 +97,50 @@ def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
     part = open_corpus("psgs_w100-nq+2", tmp_path / "cache")
     assert len(part) == 4 and {"7", "9"} <= {passage.id for passage in part}
     found = Benchmark("nq", split="train", corpus="psgs_w100-nq+2").load(tmp_path / "cache")
-    assert found.gold == {"train_0": ("9",), "train_1": ("7",)}
-    write(CASES["boolq"], tmp_path / "source")
+    assert found.gold == {"test_0": ("9",), "test_1": ("7",)}
+    write(CASES["boolq"].files, tmp_path / "source")
     run("boolq", "--source=source", "--any_size")
     with pytest.raises(InputError, match="boolq: built without gold passages of psgs_w100"):
         run("psgs_w100", "--source=source", "--gold_of=nq,boolq", "--others=2", "--any_size")
 
 
+class Served(Handler):
+    """Serves the files of ``server.files`` by name."""
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        with self.counted(self.server.asked, name):
+            found = self.server.files.get(name)
+            self.send(200 if found else 404, found or b"")
+
+
 def test_downloads_what_a_set_needs(run, tmp_path, monkeypatch):
-    """Without --source: the preferred form of each split, the gold passages only with --gold."""
+    """Without --source; the gold passages only with --gold. A file that is gone is an error."""
     files = CASES["nq"].files
-    names = {name.rpartition("/")[2]: name for name in files}
+    lines = files["FlashRAG_datasets/nq/test.jsonl"]
     served = {
-        "nq-train.qa.csv": files["nq-train.qa.csv"],
-        "nq-dev.qa.csv": gzip.decompress(files["DPR/nq-dev.qa.csv.gz"]),
-        "nq-test.qa.csv": files["nq-train.qa.csv"],
-        "NQ-open.train.jsonl": files[names["NQ-open.train.jsonl"]],
-        "biencoder-nq-train.json.gz": gzip.compress(files["biencoder-nq-train.json"]),
-        "biencoder-nq-dev.json.gz": gzip.compress(b"[]"),
+        "train.jsonl": lines,
+        "dev.jsonl": lines,
+        "test.jsonl": lines,
+        "gold.json": files["biencoder-nq-train.json"],
     }
-    with serving(Published, None, asked=[], files=served) as server:
-        addresses = {name: f"{server.url}/{name}" for name in SETS["nq"].FILES}
-        monkeypatch.setattr(SETS["nq"], "FILES", addresses)
+    with serving(Served, None, asked=[], files=served) as server:
+        here = dataclasses.replace(
+            SETS["nq"],
+            files=f"{server.url}/{{split}}.jsonl",
+            gold={"train": [f"{server.url}/gold.json"]},
+        )
+        monkeypatch.setattr(data, "SETS", {**SETS, "nq": here})
         out = run("nq", "--any_size")
-        assert sorted(server.asked) == sorted(name for name in served if "bi" not in name)
+        assert sorted(server.asked) == ["dev.jsonl", "test.jsonl", "train.jsonl"]
         assert "psgs_w100)" not in out.partition("┏")[2]
-        assert run("nq", "--any_size") and len(server.asked) == 4
+        assert run("nq", "--any_size") and len(server.asked) == 3
         out = run("nq", "--any_size", "--gold")
-        assert "2 (psgs_w100)" in out and len(server.asked) == 6
-    assert (tmp_path / "cache" / "downloads" / "nq" / "nq-train.qa.csv").is_file()
-
-
-def test_a_file_that_is_gone_is_an_error(run, monkeypatch):
-    with serving(Published, None, asked=[], files={}) as server:
-        addresses = {name: f"{server.url}/{name}" for name in SETS["nq"].FILES}
-        monkeypatch.setattr(SETS["nq"], "FILES", addresses)
-        with pytest.raises(InputError, match=r"nq-train\.qa\.csv answers 404"):
+        assert "2 (psgs_w100)" in out and len(server.asked) == 4
+        assert (tmp_path / "cache" / "downloads" / "nq" / "train.jsonl").is_file()
+        (tmp_path / "cache" / "downloads" / "nq" / "dev.jsonl").unlink()
+        del served["dev.jsonl"]
+        with pytest.raises(InputError, match=r"dev\.jsonl answers 404"):
             run("nq")
 
 
@@ -142,8 +150,8 @@ def test_a_set_without_addresses_says_where_to_get_it(run):
 
 
 def test_lists_all_with_their_state(run, tmp_path):
-    write(CASES["nq FlashRAG"], tmp_path / "source")
-    run("nq", "--source=source", "--any_size")
+    write(CASES["nq"].files, tmp_path / "source")
+    run("nq", "--source=source", "--any_size", "--splits=test")
     out = run("--list")
     contexts = ("2wiki_contexts", "boolq-contexts", "medmcqa-contexts", "strategyqa-contexts")
     for name in (*SETS, *CORPORA, *contexts):  # papers search these contexts
@@ -152,7 +160,7 @@ def test_lists_all_with_their_state(run, tmp_path):
     words = " ".join(
         line.rpartition("│")[0].rpartition("│")[2].strip() for line in out.splitlines()
     )
-    assert "built: test 2 (sizes differ), without train, dev, train_dev" in " ".join(words.split())
+    assert "built: test 2 (sizes differ), without train, dev" in " ".join(words.split())
     assert words.count("not built") == len(SETS) + len(CORPORA) + len(contexts) - 1
 
 
@@ -161,7 +169,7 @@ BAD = {
     "nothing": ([], "name a set or a corpus"),
     "unknown flag": (["nq", "--sorce=x"], "sorce"),
     "no source": (["nq", "--source=none"], "--source is none, which is not a directory"),
-    "empty source": (["nq", "--source=source"], r"test: nq-test\.qa\.csv \(https://"),
+    "empty source": (["nq", "--source=source"], r"test: nq/test\.jsonl \(hf:RUC"),
     "empty source of a corpus": (["psgs_w100", "--source=source"], r"lack.*w100\.tsv\.gz \("),
     "part of a set": (["nq", "--first=5"], "--first, --gold_of and --others are of corpora"),
     "gold of an unbuilt set": (["psgs_w100", "--gold_of=nq"], "the set nq is not built"),

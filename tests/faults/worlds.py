@@ -23,7 +23,7 @@ from jaxrag.data.benchmark import Benchmark
 from jaxrag.reproduction.listing import result_file
 from jaxrag.training.student.checkpoint import new_t5, write_student
 from jaxrag.training.student.student import NewT5
-from tests.data.sets.published import CASES, write
+from tests.data.published_sets import CASES, write
 from tests.experiments.small_run import write_small_run
 from tests.experiments.test_ars_run import make
 from tests.faults.damage import call
@@ -318,7 +318,7 @@ def _build_and_read(argv: Sequence[str]) -> int:
 def published(directory: Path) -> World:
     """A published set that is built from its files, and loaded."""
     root = directory / "published-world"
-    write(CASES["boolq"], root / "source")
+    write(CASES["boolq"].files, root / "source")
     work, source = f"--workdir={root / 'run'}", f"--source={root / 'source'}"
     script = types.SimpleNamespace(main=_build_and_read, __name__="experiments.data")
     command = (script, "boolq", source, work, "--any_size")

@@ -6,48 +6,56 @@ Source: Jin et al., FlashRAG, 2024, https://github.com/RUC-NLPIR/FlashRAG.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.jsonl_input import InputLine, read_input, type_name, well_named
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.formats.hotpot import ids_of_titles, paragraphs, supporting_gold
+from jaxrag.data.question_kinds import LETTERS, VERDICTS
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Passage, Question
 
+_VERDICTS = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
+
 
 def read_flashrag(
-    path: Path, *, task: str = "", titles_of: str = "", title_ids: bool = False
+    path: Path,
+    *,
+    task: str = "",
+    titles_of: str = "",
+    where: Callable[[InputLine], bool] | None = None,
 ) -> Iterator[SetRow]:
     """The questions of a file, in order.
 
     - Sets with options: ``golden_answers`` holds positions in ``choices``, from 0; the answer is
       the text of the option.
     - BoolQ: ``golden_answers`` is [true] or [false]; the answer is yes or no.
+    - FEVER, of task fact_checking: SUPPORTS or REFUTES; the answer is true or false.
     - SQuAD and BoolQ: ``metadata`` has the paragraph that answers, which becomes the context.
-    - Multi-hop sets: ``metadata`` has the paragraphs and the titles of the supporting ones, which
-      become contexts and gold passages.
+    - HotpotQA and 2WikiMultiHopQA: ``metadata`` has the paragraphs and the titles of the supporting
+      ones, which become contexts and gold passages. MuSiQue: only the supporting ones.
 
     Args:
       path: the file.
       task: of the questions; "" is yes_no for those whose answer is true or false, else open.
       titles_of: name of a corpus in which a passage's id is its title; the supporting titles are
         gold passages of it too.
-      title_ids: a context's id is its title, instead of a hash of title and text.
+      where: which lines are read; None is all.
 
     Raises:
       InputError: a line is not such an object.
     """
-    pooled = functools.cache(
-        lambda: ids_of_titles(_contexts(line, title_ids) for line in read_input(path))
-    )
+    pooled = functools.cache(lambda: ids_of_titles(map(_contexts, read_input(path))))
     for line in well_named(read_input(path), "choices", "metadata"):
-        choices = line.strings("choices", optional=True)
+        if where is not None and not where(line):
+            continue
+        choices = line.strings("choices", optional=task != "multiple_choice")
         question = Question(
             id=line.identifier("id"),
             text=line.string("question"),
-            answers=_answers(line, choices),
+            answers=_answers(line, choices, task),
             choices=choices,
             task=task or ("yes_no" if _is_boolean(line) else "open"),
         )
@@ -57,11 +65,11 @@ def read_flashrag(
         elif "supporting_facts" in metadata:
             facts = line.record("metadata").record("supporting_facts")
             supporting = facts.strings("title", optional=True)
-            contexts = _contexts(line, title_ids)
+            contexts = _contexts(line)
             gold = supporting_gold(contexts, supporting, titles_of, pooled)
             yield SetRow(question, gold, contexts)
         else:
-            contexts = tuple(_paragraph(line.record("metadata")))
+            contexts = tuple(dict.fromkeys(_gold_paragraphs(line.record("metadata"))))
             yield SetRow(question, tuple(GoldPassage(one.id) for one in contexts), contexts)
 
 
@@ -69,14 +77,20 @@ def _is_boolean(line: InputLine) -> bool:
     return all(isinstance(answer, bool) for answer in line.items("golden_answers"))
 
 
-def _answers(line: InputLine, choices: tuple[str, ...]) -> tuple[str, ...]:
+def _answers(line: InputLine, choices: tuple[str, ...], task: str) -> tuple[str, ...]:
     field = "golden_answers"
     answers = line.items(field)
+    if task == "fact_checking":
+        words = [str(answer).lower() for answer in answers]
+        found = tuple(dict.fromkeys(_VERDICTS.get(word, word) for word in words))
+        if not {*found} <= {*VERDICTS}:
+            raise line.error(field, f"is {answers}; SUPPORTS or REFUTES, true or false is needed")
+        return found
     if _is_boolean(line):
         return tuple(dict.fromkeys("yes" if answer else "no" for answer in answers))
     if not choices:
         return line.answers(field)
-    if all(len(choice) == 1 and choice.isupper() for choice in choices):
+    if "".join(choices) == LETTERS[: len(choices)]:
         raise line.error("choices", "has the letters of the options only; their texts are needed")
     return tuple(dict.fromkeys(_choice(line, answer, choices) for answer in answers))
 
@@ -95,15 +109,20 @@ def _choice(line: InputLine, answer: Any, choices: tuple[str, ...]) -> str:
     )
 
 
-def _paragraph(metadata: InputLine) -> Iterator[Passage]:
-    """The paragraph of a question of SQuAD (``title`` and ``text``) or BoolQ (``passage``)."""
+def _gold_paragraphs(metadata: InputLine) -> Iterator[Passage]:
+    """The paragraph of SQuAD (``title``, ``text``) or BoolQ (``passage``), those of MuSiQue."""
     if {"title", "text"} <= metadata.fields.keys():
         yield context(metadata.string("title"), metadata.string("text"))
     elif "passage" in metadata.fields:
         yield context(metadata.string("title", optional=True), metadata.string("passage"))
+    elif "question_decomposition" in metadata.fields:
+        for step in metadata.records("question_decomposition", optional=True):
+            if "support_paragraph" in step.fields:
+                one = step.record("support_paragraph")
+                yield context(one.string("title", optional=True), one.string("paragraph_text"))
 
 
-def _contexts(line: InputLine, title_ids: bool) -> tuple[Passage, ...]:
+def _contexts(line: InputLine) -> tuple[Passage, ...]:
     """Paragraphs of a multi-hop question."""
     holder = line.record("metadata").record("context")
     titles = holder.strings("title", optional=True)
@@ -111,5 +130,4 @@ def _contexts(line: InputLine, title_ids: bool) -> tuple[Passage, ...]:
     texts = holder.items(field, optional=not titles)
     if len(texts) != len(titles):
         raise holder.error(field, f"has {len(texts)} paragraphs for {len(titles)} titles")
-    found = list(zip(titles, texts, strict=True))
-    return paragraphs(holder, field, found, title_ids=title_ids)
+    return paragraphs(holder, field, list(zip(titles, texts, strict=True)))

@@ -66,7 +66,7 @@ def read_hotpot(
 
 
 def paragraphs(
-    record: InputLine, field: str, found: Sequence[tuple[str, Any]], *, title_ids: bool
+    record: InputLine, field: str, found: Sequence[tuple[str, Any]], *, title_ids: bool = False
 ) -> tuple[Passage, ...]:
     """Passages of (title, sentences), without repetitions and those that have no sentence.
 

@@ -1,0 +1,355 @@
+"""Published sets: rows of their files, built and opened by TFDS; a new set; malformed files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import tensorflow_datasets as tfds
+
+from jaxrag.data import sets
+from jaxrag.data.benchmark import Benchmark, set_directory
+from jaxrag.data.building import build_set, published_files
+from jaxrag.data.corpora import corpus_directory
+from jaxrag.data.dataset import FIELDS
+from jaxrag.data.downloads import Downloads, is_address, published_name
+from jaxrag.data.folder import Folder
+from jaxrag.data.sets import SETS, PublishedSet
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.types import InputError, Passage
+from tests.data import published_sets as good
+from tests.data.published_sets import (
+    CASES,
+    Case,
+    dpr_training,
+    flashrag,
+    jsonl,
+    parquet,
+    plain,
+    table,
+    write,
+)
+
+SHARED = Path(
+    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
+)
+
+
+def files_of(name: str, tmp_path: Path) -> dict[str, dict[str, Path]]:
+    return published_files(SETS[name], Downloads(tmp_path / "files", tmp_path / "source"))
+
+
+def build(name: str, tmp_path: Path) -> Path:
+    build_set(SETS[name], files_of(name, tmp_path), tmp_path / "cache", any_size=True)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=CASES)
+def case(request, tmp_path) -> Case:
+    found = CASES[request.param]
+    write(found.files, tmp_path / "source")
+    return found
+
+
+def test_rows(case, tmp_path):
+    files = files_of(case.name, tmp_path)
+    assert set(files) == set(case.rows)
+    for split, found in files.items():
+        assert list(SETS[case.name].rows(found, split)) == list(case.rows[split]), split
+
+
+def test_built_rows(case, tmp_path):
+    """Questions, contexts and their gold passages as a run opens them, and as TFDS does."""
+    cache = build(case.name, tmp_path)
+    contexts = [one for rows in case.rows.values() for row in rows for one in row.contexts]
+    builder = tfds.builder_from_directory(str(set_directory(case.name, cache)))
+    for split, rows in case.rows.items():
+        source: Any = builder.as_data_source(split=split)
+        assert [one["text"].decode() for one in source] == [row.question.text for row in rows]
+        assert set(source[0]) == set(FIELDS)
+        if contexts:
+            data = Benchmark(case.name, split=split, corpus="contexts").load(cache)
+            assert list(data.passages) == list(dict.fromkeys(contexts))
+            assert data.questions == tuple(row.question for row in rows)
+            own = {r.question.id: tuple(g.id for g in r.gold if not g.corpus) for r in rows}
+            assert data.gold == {name: ids for name, ids in own.items() if ids}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_sets_are_described_whole(name):
+    published = SETS[name]
+    assert name == published.name and published.evaluated in published.splits
+    for split in published.splits:
+        addresses = [*published.addresses(split), *published.gold.get(split, ())]
+        assert all(map(is_address, addresses)) or name == "pubhealth"
+        assert len({*map(published_name, addresses)}) == len(addresses)
+    assert published.licence and published.citation and published.source.startswith("https://")
+    assert published.contexts_name in (f"{name}-contexts", "2wiki_contexts")
+
+
+def test_a_set_of_ones_own_is_one_row(tmp_path, monkeypatch):
+    """Its file is found by the name in its address, built, and opened by name."""
+    row = PublishedSet(
+        "mine",
+        "Questions of mine",
+        {"dev": 2},
+        "dev",
+        "I, 2026",
+        files="hf:me/all:mine/{split}.jsonl",
+    )
+    monkeypatch.setattr(sets, "SETS", {**SETS, "mine": row})
+    write({"mine/dev.jsonl": jsonl(*good.NQ)}, tmp_path / "source")
+    files = published_files(row, Downloads(tmp_path / "files", tmp_path / "source"))
+    build_set(row, files, tmp_path / "cache")
+    corpus = corpus_directory("psgs_w100", tmp_path / "cache")
+    sets_corpus = Passages.open(write_passages(corpus, [Passage("1", "", "text")]).directory)
+    data = Benchmark("mine").load(tmp_path / "cache")
+    assert [one.answers[0] for one in data.questions] == ["Röntgen", "2,718"]
+    assert data.passages.identity == sets_corpus.identity
+
+
+FOLDERS = {"nq": "nq", "triviaqa": "triviaqa", "webquestions": "webq", "popqa": "popqa"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA")
+def test_real_questions_in_the_collections_form(tmp_path, folder):
+    real = Folder(str(SHARED / folder), corpus=str(SHARED / "wiki_pool")).load(tmp_path / "cache")
+    lines = [flashrag(one.id, one.text, *one.answers) for one in real.questions]
+    published = SETS[FOLDERS[folder]]
+    (address,) = published.addresses("test")
+    write({published_name(address): jsonl(*lines)}, tmp_path / "source")
+    found = files_of(published.name, tmp_path)["test"]
+    assert [row.question for row in published.rows(found, "test")] == list(real.questions)
+
+
+class Bad(NamedTuple):
+    """Files of a set, the wrong one first, and a pattern of what the error says after its path."""
+
+    name: str
+    files: dict[str, bytes]
+    expected: str
+
+
+def hotpot(**changed: Any) -> dict[str, bytes]:
+    return {"hotpotqa/dev.jsonl": jsonl(good.HOTPOT, {**good.HOTPOT, "id": "x", **changed})}
+
+
+def metadata(**changed: Any) -> dict[str, bytes]:
+    return hotpot(metadata={**good.HOTPOT["metadata"], **changed})
+
+
+def boolq(*lines: bytes) -> dict[str, bytes]:
+    return {"boolq/dev.jsonl": jsonl(good.BOOLQ[0]) + b"".join(lines)}
+
+
+def two_wiki(*rows: dict, aliases: Any = ()) -> dict[str, bytes]:
+    names = {"id_aliases.json": jsonl({"Q_id": "Q1", "aliases": list(aliases)})}
+    return {"dev.json": json.dumps(rows).encode(), **names}
+
+
+def changed(row: dict, **fields: Any) -> dict:
+    return {key: value for key, value in {**row, **fields}.items() if value is not ...}
+
+
+def strategy(**fields: Any) -> dict[str, bytes]:
+    return {
+        "strategyqa_train.json": json.dumps([changed(good.STRATEGY[1], **fields)]).encode(),
+        "strategyqa_train_paragraphs.json": json.dumps(good.STRATEGY_PARAGRAPHS).encode(),
+    }
+
+
+def med(*rows: dict[str, Any]) -> dict[str, bytes]:
+    found = [{**good.MEDMCQA[1], "id": str(n), **one} for n, one in enumerate(rows)]
+    return {"data/validation-00000-of-00001.parquet": parquet(*found)}
+
+
+def judged(*lines: tuple, queries: bytes = b"1\ta query\n") -> dict[str, bytes]:
+    return {"qrels.dev.small.tsv": plain(*lines), "queries.dev.small.tsv": queries}
+
+
+def training(content: bytes) -> dict[str, bytes]:
+    return {"biencoder-nq-train.json": content, "nq/train.jsonl": jsonl(*good.NQ)}
+
+
+_WIKI = good.TWO_WIKI[1]
+BAD = {
+    "blank line": Bad("boolq", boolq(b"\n"), "line 2: blank line"),
+    "not JSON": Bad("boolq", boolq(b"{'a': 1}\n"), "line 2: not JSON"),
+    "not an object": Bad("boolq", boolq(b"[1]\n"), "line 2: a list"),
+    "not UTF-8": Bad("boolq", boolq(b"\xff\xfe\n"), "line 2: not UTF-8"),
+    "no field": Bad("boolq", boolq(b'{"id": "1"}\n'), "line 2: field 'question' is missing"),
+    "half a surrogate": Bad(
+        "boolq",
+        boolq(b'{"id": "1", "question": "\\ud800", "golden_answers": [true]}\n'),
+        "line 2: field 'question' holds half of a surrogate",
+    ),
+    "cut gzip": Bad(
+        "boolq",
+        {"boolq/dev.jsonl.gz": gzip.compress(jsonl(*good.BOOLQ * 99))[:-20]},
+        "cut short",
+    ),
+    "cut bzip2": Bad(
+        "boolq", {"boolq/dev.jsonl.bz2": bz2.compress(jsonl(*good.BOOLQ))[:-20]}, "cut short"
+    ),
+    "id twice": Bad(
+        "boolq", {"boolq/dev.jsonl": jsonl(*good.BOOLQ[:1] * 2)}, "'0' is the id of two questions"
+    ),
+    "no answer": Bad(
+        "nq", {"nq/test.jsonl": jsonl(flashrag("1", "q"))}, "'golden_answers' is an empty list"
+    ),
+    "a number as answer": Bad(
+        "hotpotqa",
+        hotpot(golden_answers=["a", 1]),
+        "line 2: field 'golden_answers' item 2 is a number; a string is needed",
+    ),
+    "choice": Bad(
+        "hotpotqa",
+        hotpot(golden_answers=[2], choices=["x", "y"]),
+        "line 2: field 'golden_answers' has 2; .* position of one, from 0 to 1",
+    ),
+    "letters": Bad(
+        "hotpotqa",
+        hotpot(golden_answers=[0], choices=["A", "B"]),
+        "line 2: field 'choices' has the letters of the options only",
+    ),
+    "paragraphs": Bad(
+        "hotpotqa",
+        metadata(context={"title": ["T", "U"], "content": [["one"]]}),
+        "line 2: field 'metadata.context.content' has 1 paragraphs for 2 titles",
+    ),
+    "facts": Bad(
+        "hotpotqa",
+        metadata(supporting_facts=[["T", 0]]),
+        "line 2: field 'metadata.supporting_facts' has a list where an object is needed",
+    ),
+    "popularity": Bad(
+        "popqa",
+        {"popqa/test.jsonl": jsonl(flashrag("1", "q", "a", metadata={"s_pop": "many"}))},
+        "line 1: field 'metadata.s_pop' is 'many'; a whole number is needed",
+    ),
+    "training file of something else": Bad(
+        "nq",
+        training(b'[{"answers": ["a"], "positive_ctxs": [{"text": "t"}]}]'),
+        r"element 1: field 'positive_ctxs\[1\].psg_id'",
+    ),
+    "training file cut": Bad("nq", training(dpr_training(("q", ["1"]))[:-30]), "byte .* element 1"),
+    "JSON lines": Bad(
+        "2wiki", {**two_wiki(), "dev.json": jsonl(_WIKI)}, r"byte 0: there is '\{'; '\[' is needed"
+    ),
+    "test file": Bad(
+        "2wiki",
+        two_wiki(changed(_WIKI, answer=...)),
+        "element 1: field 'answer' is missing; is this the test file",
+    ),
+    "answer blank": Bad("2wiki", two_wiki(changed(_WIKI, answer=" ")), "field 'answer' is blank"),
+    "paragraph no pair": Bad(
+        "2wiki",
+        two_wiki(_WIKI, changed(_WIKI, context=[["T"]])),
+        r"element 2: field 'context' item 1 is a list of 1; \[title, ...\] is needed",
+    ),
+    "sentences no texts": Bad(
+        "2wiki",
+        two_wiki(changed(_WIKI, context=[["T", [1]]])),
+        "element 1: field 'context' has a paragraph that is not a list of sentences",
+    ),
+    "facts an object": Bad(
+        "2wiki",
+        two_wiki(changed(_WIKI, supporting_facts={})),
+        "element 1: field 'supporting_facts' is an object; a list is needed",
+    ),
+    "alias": Bad(
+        "2wiki",
+        {"id_aliases.json": jsonl({"Q_id": "Q1", "aliases": "one"}), "dev.json": b"[]"},
+        "line 1: field 'aliases' is a string; a list of strings is needed",
+    ),
+    "verdict a word": Bad(
+        "strategyqa",
+        strategy(answer="yes"),
+        "element 1: field 'answer' is a string; true or false is needed",
+    ),
+    "paragraph missing": Bad(
+        "strategyqa",
+        strategy(evidence=[[[["Gone-1"]]]]),
+        "element 1: field 'evidence' names 'Gone-1', which .*paragraphs.json does not have",
+    ),
+    "evidence a number": Bad(
+        "strategyqa",
+        strategy(evidence=[[7]]),
+        "element 1: field 'evidence' has a number where a name is needed",
+    ),
+    "paragraph without text": Bad(
+        "strategyqa",
+        {
+            "strategyqa_train_paragraphs.json": b'{"One-1": {"title": "One"}}',
+            "strategyqa_train.json": b"[]",
+        },
+        "field 'One-1.content' is missing",
+    ),
+    "paragraphs cut": Bad(
+        "strategyqa",
+        {"strategyqa_train_paragraphs.json": b'{"One-1": {', "strategyqa_train.json": b"[]"},
+        "not one JSON object",
+    ),
+    "option of five": Bad(
+        "medmcqa", med({}, {"cop": 4}), "row 2: field 'cop' is 4; .* an option, from 0 to 3"
+    ),
+    "option blank": Bad(
+        "medmcqa", med({"opd": " "}), "row 1: field 'cop' is 3, whose option is blank"
+    ),
+    "counted from 1": Bad(
+        "medmcqa",
+        med({"cop": 1, "exp": "Ans. (a)"}, {"cop": 2, "exp": "Ans is 'b'"}, {"exp": "Ans. d"}),
+        "1 agree with 'cop' counted from 0 and 2 from 1: get the copy that counts from 0",
+    ),
+    "parquet row": Bad("medmcqa", med({"id": None}), "row 1: field 'id' is null; a string"),
+    "no label": Bad(
+        "pubhealth",
+        {"pubhealth/test.tsv": table(("claim_id", "claim"), (1, "c"))},
+        "line 2: field 'label' is missing; the line has claim_id, claim",
+    ),
+    "claim blank": Bad(
+        "pubhealth",
+        {"pubhealth/test.tsv": table(("claim", "label"), (" ", "true"))},
+        "line 2: field 'claim' is blank",
+    ),
+    "no such label": Bad(
+        "arc_challenge",
+        {"ARC-Challenge-Dev.jsonl": jsonl({**good.ARC[0], "answerKey": "D"})},
+        "line 1: field 'answerKey' is 'D'; the labels are A, B, C",
+    ),
+    "judgement": Bad("msmarco", judged((1, 0, 7, 1), (1, 0, 7)), "line 2: 3 columns; 4 are needed"),
+    "grade": Bad(
+        "msmarco", judged((1, 0, 7, "high")), "line 1: field 'grade' is 'high'; a whole number"
+    ),
+    "judged twice": Bad(
+        "msmarco",
+        judged((1, 0, 7, 1), (1, 0, 7, 2)),
+        "line 2: field 'grade' is 2, but passage '7' of query '1' has 1 on an earlier line",
+    ),
+    "query missing": Bad(
+        "msmarco", judged((2, 0, 7, 1)), r": query '2' \(1 in all\) is not in .*queries.dev.small"
+    ),
+    "query twice": Bad(
+        "msmarco",
+        {**dict(reversed(judged((1, 0, 7, 1), queries=b"1\ta\n1\tb\n").items()))},
+        "line 2: field 'id' '1' is the id of an earlier line too",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_files_are_refused_by_place_and_field(tmp_path: Path, name: str) -> None:
+    bad = BAD[name]
+    write(bad.files, tmp_path / "source")
+    with pytest.raises(InputError, match=bad.expected) as caught:
+        build(bad.name, tmp_path)
+    message = str(caught.value)
+    del caught  # it holds the frames of generators, and they files, until garbage is collected
+    assert str(tmp_path / "source" / next(iter(bad.files))) in message
+    assert not (tmp_path / "cache").exists()
