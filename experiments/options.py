@@ -138,7 +138,7 @@ COMMANDS = {
             (SWITCH, "list", False, "only list sets and corpora"),
             (SWITCH, "any_size", False, "accept other numbers of rows"),
             (LIST, "splits", [], "only these splits of a set"),
-            (SWITCH, "gold", False, "download the optional files, too"),
+            (SWITCH, "gold", False, "download the files that mark gold passages"),
             (COUNT, "first", 0, "only the first passages"),
             (LIST, "gold_of", [], "sets whose gold passages are kept"),
             (COUNT, "others", 0, "further passages at random"),

@@ -324,5 +324,5 @@ def test_a_directory_of_something_else_is_an_error(tmp_path):
     manifest = set_directory("small", tmp_path / "cache") / "manifest.json"
     document = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**document, "about": {}}))
-    with pytest.raises(InputError, match=r"was not built by experiments\.data"):
+    with pytest.raises(InputError, match=r"was not built by jaxrag data"):
         build(tmp_path)

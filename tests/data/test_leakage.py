@@ -71,7 +71,7 @@ def test_texts_without_words_are_compared_as_they_are() -> None:
 
 
 def build(cache: Path, name: str, **splits: list[str]) -> None:
-    """A set as `experiments.data` builds it, with these questions."""
+    """A set as `jaxrag data` builds it, with these questions."""
     rows = {
         split: [LabelledQuestion(Question(f"{split}{i}", text, ("a",))) for i, text in enumerate(t)]
         for split, t in splits.items()
