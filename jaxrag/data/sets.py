@@ -28,6 +28,7 @@ _TREC = "https://trec.nist.gov/data/deep/"
 _TWO_WIKI = "https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip?dl=1"
 _STRATEGYQA = "https://storage.googleapis.com/ai2i/strategyqa/data/strategyqa_dataset.zip"
 _ARC = "https://ai2-public-datasets.s3-us-west-2.amazonaws.com/arc/ARC-V1-Feb2018.zip"
+_ARC_PAPER = "Clark et al., Think you have Solved Question Answering? Try ARC, 2018"
 _KILT = "Petroni et al., KILT, NAACL 2021"
 
 
@@ -269,8 +270,7 @@ _ROWS = (
         "ARC-Challenge: science questions of school exams with choices",
         {"train": 1_119, "dev": 299, "test": 1_172},
         "test",
-        "Clark et al., Think you have Solved Question Answering? Try ARC, the AI2 Reasoning "
-        "Challenge, 2018",
+        _ARC_PAPER,
         files={
             split: (f"{_ARC}#ARC-Challenge-{split.title()}.jsonl",)
             for split in ("train", "dev", "test")
@@ -297,6 +297,143 @@ _ROWS = (
         read=own_forms.read_msmarco,
         licence="non-commercial research (Microsoft's terms for MS MARCO)",
         source="https://microsoft.github.io/msmarco",
+    ),
+    PublishedSet(
+        "musique",
+        "MuSiQue-Ans: questions composed of two to four single-hop ones",
+        {"train": 19_938, "dev": 2_417},
+        "dev",
+        "Trivedi et al., MuSiQue: Multihop Questions via Single-hop Question "
+        "Composition, TACL 2022",
+    ),
+    PublishedSet(
+        "bamboogle",
+        "Bamboogle: two-hop questions that a search engine answers wrongly",
+        {"test": 125},
+        "test",
+        "Press et al., Measuring and Narrowing the Compositionality Gap, Findings of EMNLP 2023",
+    ),
+    PublishedSet(
+        "narrativeqa",
+        "NarrativeQA: questions about books and film scripts, with free answers",
+        {"train": 32_747, "dev": 3_461, "test": 10_557},
+        "test",
+        "Kočiský et al., The NarrativeQA Reading Comprehension Challenge, TACL 2018",
+    ),
+    PublishedSet(
+        "siqa",
+        "Social IQa: social situations with three answers",
+        {"train": 33_410, "dev": 1_954},
+        "dev",
+        "Sap et al., Social IQa: Commonsense Reasoning about Social Interactions, EMNLP 2019",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "commonsenseqa",
+        "CommonsenseQA: questions of common sense with five answers",
+        {"train": 9_741, "dev": 1_221},
+        "dev",
+        "Talmor et al., CommonsenseQA, NAACL 2019",
+        files=f"{_FLASHRAG}commonsense_qa/{{split}}.jsonl",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "piqa",
+        "PIQA: physical goals with two ways to reach them",
+        {"train": 16_113, "dev": 1_838},
+        "dev",
+        "Bisk et al., PIQA: Reasoning about Physical Commonsense in Natural Language, AAAI 2020",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "mmlu",
+        "MMLU: questions of examinations in 57 subjects with four answers",
+        {"train": 99_842, "dev": 1_531, "test": 14_042},
+        "test",
+        "Hendrycks et al., Measuring Massive Multitask Language Understanding, ICLR 2021",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "truthfulqa",
+        "TruthfulQA: questions that many people answer wrongly, with choices",
+        {"dev": 817},
+        "dev",
+        "Lin et al., TruthfulQA: Measuring How Models Mimic Human Falsehoods, ACL 2022",
+        files=f"{_FLASHRAG}truthful_qa/{{split}}.jsonl",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "hellaswag",
+        "HellaSwag: situations with four ways to go on",
+        {"train": 39_905, "dev": 10_042},
+        "dev",
+        "Zellers et al., HellaSwag: Can a Machine Really Finish Your Sentence?, ACL 2019",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "arc",
+        "ARC: the easy and the challenging science questions of school exams",
+        {"train": 3_370, "dev": 869, "test": 3_548},
+        "test",
+        _ARC_PAPER,
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "openbookqa",
+        "OpenBookQA: questions of elementary science with four answers",
+        {"train": 4_957, "dev": 500, "test": 500},
+        "test",
+        "Mihaylov et al., Can a Suit of Armor Conduct Electricity?, EMNLP 2018",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "quartz",
+        "QuaRTz: qualitative relationships with two answers",
+        {"train": 2_696, "dev": 384, "test": 784},
+        "test",
+        "Tafjord et al., QuaRTz: An Open-Domain Dataset of Qualitative Relationship "
+        "Questions, EMNLP 2019",
+        task="multiple_choice",
+    ),
+    PublishedSet(
+        "fever",
+        "FEVER: claims that Wikipedia supports or refutes",
+        {"train": 104_966, "dev": 10_444},
+        "dev",
+        "Thorne et al., FEVER: a Large-scale Dataset for Fact Extraction and "
+        f"VERification, NAACL 2018; {_KILT}",
+        task="fact_checking",
+    ),
+    PublishedSet(
+        "aida",
+        "AIDA CoNLL-YAGO: mentions in news to be linked to pages of Wikipedia",
+        {"train": 18_395, "dev": 4_784},
+        "dev",
+        f"Hoffart et al., Robust Disambiguation of Named Entities in Text, EMNLP 2011; {_KILT}",
+        files=f"{_FLASHRAG}ay2/{{split}}.jsonl",
+    ),
+    PublishedSet(
+        "wned",
+        "WNED-WIKI: mentions in Wikipedia to be linked to its pages",
+        {"dev": 8_995},
+        "dev",
+        f"Guo and Barbosa, Robust Named Entity Disambiguation with Random Walks, 2018; {_KILT}",
+    ),
+    PublishedSet(
+        "trex",
+        "T-REx: a subject and a relation, of which the object is asked",
+        {"train": 2_284_168, "dev": 5_000},
+        "dev",
+        "Elsahar et al., T-REx: A Large Scale Alignment of Natural Language with "
+        f"Knowledge Base Triples, LREC 2018; {_KILT}",
+    ),
+    PublishedSet(
+        "zsre",
+        "Zero-shot RE: relations that training has not, of which the object is asked",
+        {"train": 147_909, "dev": 3_724},
+        "dev",
+        "Levy et al., Zero-Shot Relation Extraction via Reading Comprehension, CoNLL "
+        f"2017; {_KILT}",
     ),
 )
 

@@ -335,6 +335,17 @@ _MARCO_ROWS = [
     _marco("1185869", ")what was the immediate impact", ("0", 1)),
 ]
 
+_GREEN = {"title": "Green (album)", "paragraph_text": "Green is the fourth.", "idx": 10}
+_MIQUETTE = {"title": "Miquette Giraudy", "paragraph_text": "She is his partner.", "idx": 5}
+_MUSIQUE = {
+    "answerable": True,
+    "question_decomposition": [
+        {"question": "Green >> performer", "answer": "Hillage", "support_paragraph": _GREEN},
+        {"question": "#1 >> spouse", "answer": "Giraudy", "support_paragraph": _MIQUETTE},
+        {"question": "and #2", "answer": "Giraudy", "support_paragraph": _MIQUETTE},
+    ],
+}
+
 CASES = {
     "nq": Case(
         "nq",
@@ -386,6 +397,34 @@ CASES = {
         },
     ),
     "hotpotqa": Case("hotpotqa", {"hotpotqa/dev.jsonl": jsonl(HOTPOT)}, {"dev": [_HOTPOT_ROW]}),
+    "musique": Case(
+        "musique",
+        {"musique/dev.jsonl": jsonl(flashrag("2hop__1", "Who?", "Giraudy", metadata=_MUSIQUE))},
+        {
+            "dev": [
+                with_gold(
+                    asked("2hop__1", "Who?", "Giraudy"),
+                    context("Green (album)", "Green is the fourth."),
+                    context("Miquette Giraudy", "She is his partner."),
+                )
+            ]
+        },
+    ),
+    "fever": Case(
+        "fever",
+        {"fever/dev.jsonl": jsonl(*(flashrag(one, one, one) for one in ("SUPPORTS", "REFUTES")))},
+        {
+            "dev": [
+                asked(name, name, verdict, task="fact_checking")
+                for name, verdict in (("SUPPORTS", "true"), ("REFUTES", "false"))
+            ]
+        },
+    ),
+    "commonsenseqa": Case(
+        "commonsenseqa",
+        {"commonsense_qa/dev.jsonl": jsonl(flashrag("dev_0", "Where?", 1, choices=["a", "bank"]))},
+        {"dev": [asked("dev_0", "Where?", "bank", choices=("a", "bank"), task="multiple_choice")]},
+    ),
     "2wiki": Case(
         "2wiki",
         {"data_ids_april7.zip": zipped(_TWO_WIKI_FILES)},

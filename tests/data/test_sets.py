@@ -218,6 +218,14 @@ BAD = {
         hotpot(golden_answers=[0], choices=["A", "B"]),
         "line 2: field 'choices' has the letters of the options only",
     ),
+    "no choices": Bad(
+        "siqa", {"siqa/dev.jsonl": jsonl(flashrag("1", "q", 0))}, "field 'choices' is missing"
+    ),
+    "no verdict": Bad(
+        "fever",
+        {"fever/dev.jsonl": jsonl(flashrag("1", "q", "NOT ENOUGH INFO"))},
+        r"line 1: field 'golden_answers' is \['NOT ENOUGH INFO'\]; SUPPORTS or REFUTES",
+    ),
     "paragraphs": Bad(
         "hotpotqa",
         metadata(context={"title": ["T", "U"], "content": [["one"]]}),
