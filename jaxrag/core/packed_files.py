@@ -38,12 +38,8 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
     """
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
-    with Path(path).open("rb", buffering=_BUFFER) as raw:
-        try:
-            yield _unpacked(raw)
-        except (*_DAMAGE, OSError) as error:
-            _explain_damage(path, error)
-            raise
+    with Path(path).open("rb", buffering=_BUFFER) as raw, _damage_explained(path):
+        yield _unpacked(raw)
 
 
 @contextlib.contextmanager
@@ -61,14 +57,10 @@ def open_published(path: Path, name: str) -> Iterator[BinaryIO]:
         with open_packed(path) as stream:
             yield stream
         return
-    try:
-        with open_member(path, name) as member:
-            if member is None:
-                raise InputError(f"{path}: this archive has no file {name}")
-            yield io.BufferedReader(cast(Any, member), _BUFFER)  # lines are read faster from it
-    except (*_DAMAGE, OSError) as error:
-        _explain_damage(path, error)
-        raise
+    with open_member(path, name) as member:
+        if member is None:
+            raise InputError(f"{path}: this archive has no file {name}")
+        yield io.BufferedReader(cast(Any, member), _BUFFER)  # lines are read faster from it
 
 
 def _is_archive(path: Path) -> bool:
@@ -85,8 +77,12 @@ def open_member(archive: Path, name: str) -> Iterator[BinaryIO | None]:
     """The content of the file of this name in a zip or tar archive, whatever its folder; or None.
 
     The member's own path is never used as a path of this machine.
+
+    Raises:
+      InputError: the archive is cut short or damaged.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_damage_explained(archive))
         if zipfile.is_zipfile(archive):
             packed = stack.enter_context(zipfile.ZipFile(archive))
             names = [member for member in packed.namelist() if _is_member(member, name)]
@@ -139,6 +135,15 @@ def _explain_damage(path: Path, error: Exception, where: str = "") -> None:
         raise InputError(
             f"{path}: the packed file is cut short or damaged{where} ({error}); get it again"
         ) from None
+
+
+@contextlib.contextmanager
+def _damage_explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*_DAMAGE, OSError) as error:
+        _explain_damage(path, error)
+        raise
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:

@@ -10,7 +10,6 @@ import dataclasses
 import heapq
 import itertools
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,13 +20,11 @@ from jaxrag.core.progress import progress
 from jaxrag.data.downloads import published_name
 from jaxrag.retrieval.corpus import formats
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
-from jaxrag.retrieval.corpus.rows import is_complete, unfinished_directory
-from jaxrag.retrieval.corpus.shards import read_record
+from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
 
 _log = logging.getLogger("jaxrag")
 _REPORTED = 1000  # passages between two reports of progress
-_PROJECTED = 200_000  # passages between two projections of the size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,8 +252,7 @@ def build_corpus(
 ) -> Passages:
     """Builds a corpus from its published file, or opens it if it is built.
 
-    An interrupted build goes on when it is called again. Progress tells the time that is left and,
-    judged by what is written, the size on disk.
+    An interrupted build goes on when it is called again.
 
     Args:
       name: key of `CORPORA`.
@@ -287,8 +283,6 @@ def build_corpus(
     if path is None:
         raise InputError(f"{directory} is not built, and there is no file to build it from")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    if subset is None:
-        _warn_of_space(corpus, directory)
     passages = _counted(corpus, path, directory, subset, any_size=any_size)
     about = {
         "corpus": name,
@@ -301,42 +295,21 @@ def build_corpus(
     return write_passages(directory, chosen, about=about, workers=workers)
 
 
-def _warn_of_space(corpus: Corpus, directory: Path) -> None:
-    there = sum(file.size for file in read_record(unfinished_directory(directory))) / 1e9
-    free = shutil.disk_usage(directory.parent).free / 1e9
-    if free + there < corpus.gigabytes:
-        _log.warning(
-            "%s needs about %g GB; the disk of %s has only %.1f GB left",
-            *(corpus.name, corpus.gigabytes - there, directory.parent, free),
-        )
-
-
 def _counted(
     corpus: Corpus, path: Path, directory: Path, subset: Subset | None, *, any_size: bool
 ) -> Iterator[Passage]:
     """The corpus's passages with progress; the file and their number are checked at the end."""
     state = FileState.of(path)
-    count, note, first = 0, "", subset.first if subset else 0
+    count, first = 0, subset.first if subset else 0
     total = first or corpus.passages
     with progress(total, f"building {directory.name}") as advance:
         for count, passage in enumerate(corpus.read(path), 1):
             yield passage
             if not count % _REPORTED:
-                advance(_REPORTED, note)
-            if not count % _PROJECTED:
-                note = _projection(directory, total if subset is None else 0)
+                advance(_REPORTED)
     check_unchanged([state])
     if not any_size and not first and count != corpus.passages:
         raise InputError(
             f"{corpus.name}: the file has {count:,} passages, the published corpus"
             f" {corpus.passages:,}; get it again, or accept it with --any_size"
         )
-
-
-def _projection(directory: Path, passages: int) -> str:
-    """The size that the corpus will have on disk, judged by the files that are written."""
-    files = read_record(unfinished_directory(directory))
-    rows = sum(file.rows for file in files)
-    if not rows or not passages:
-        return ""
-    return f"{sum(file.size for file in files) / rows * passages / 1e9:.1f} GB on disk in all"

@@ -14,14 +14,11 @@ at its first download; later ones are compared with it. Nothing is downloaded bu
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import shutil
-import tarfile
 import time
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +46,6 @@ _CHUNK = 1 << 20
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}  # status codes that are retried
 _TIMEOUT = 60.0  # seconds without a byte
 _PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds between attempts that got nothing
-_BAD_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError)
 
 
 def published_name(address: str) -> str:
@@ -204,24 +200,12 @@ def _extract_member(archive: Path, name: str, directory: Path) -> Path | None:
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _explain_archive(archive), open_member(archive, name) as content:
+    with open_member(archive, name) as content:
         if content is None:
             return None
         with atomic_write(path) as stream:
             shutil.copyfileobj(content, stream, _CHUNK)
     return path
-
-
-@contextlib.contextmanager
-def _explain_archive(archive: Path) -> Iterator[None]:
-    try:
-        yield
-    except _BAD_ARCHIVE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise InputError(
-            f"{archive}: the archive is cut short or damaged ({error}); get it again"
-        ) from None
 
 
 def _fetch(address: str, path: Path, pauses: tuple[float, ...]) -> None:

@@ -42,8 +42,8 @@ class PublishedSet:
       name: on command lines.
       about: what it holds, in a line.
       splits: number of questions by split.
-      evaluated: the split that papers evaluate.
       citation: the papers.
+      evaluated: the split that papers evaluate; "" is test, or dev where there is no test.
       files: addresses (`jaxrag.data.downloads`) of all that a split is read from, by split; or one
         for all, with "{split}" in it. "" is FlashRAG's file in the folder ``name``.
       task: one of `jaxrag.data.question_kinds.TASKS`.
@@ -61,8 +61,8 @@ class PublishedSet:
     name: str
     about: str
     splits: Mapping[str, int]
-    evaluated: str
     citation: str
+    evaluated: str = ""
     files: str | Mapping[str, Sequence[str]] = ""
     task: str = "open"
     corpus: str = "psgs_w100"
@@ -73,6 +73,10 @@ class PublishedSet:
     contexts_size: int = 0
     licence: str = "CC BY-SA 4.0 (FlashRAG's copy)"
     source: str = "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets"
+
+    def __post_init__(self) -> None:
+        split = self.evaluated or ("test" if "test" in self.splits else "dev")
+        object.__setattr__(self, "evaluated", split)
 
     def addresses(self, split: str) -> Sequence[str]:
         """Addresses of all that a split is read from but the gold passages."""
@@ -123,7 +127,6 @@ _ROWS = (
         "nq",
         "Natural Questions, open: questions of Google's users with short answers",
         {"train": 79_168, "dev": 8_757, "test": 3_610},
-        "test",
         "Kwiatkowski et al., Natural Questions, TACL 2019; Lee et al., Latent Retrieval for Weakly "
         "Supervised Open Domain Question Answering, ACL 2019",
         gold=_dpr(train=["nq-train"], dev=["nq-dev"]),
@@ -133,7 +136,6 @@ _ROWS = (
         "triviaqa",
         "TriviaQA: questions of quiz players, with the aliases of their answers",
         {"train": 78_785, "dev": 8_837, "test": 11_313},
-        "test",
         "Joshi et al., TriviaQA, ACL 2017",
         gold=_dpr(train=["trivia-train"], dev=["trivia-dev"]),
         licence="no claim to the questions (University of Washington); DPR's files CC BY-NC 4.0",
@@ -142,7 +144,6 @@ _ROWS = (
         "webq",
         "WebQuestions: questions that Google suggested, with names from Freebase as answers",
         {"train": 3_778, "test": 2_032},
-        "test",
         "Berant et al., Semantic Parsing on Freebase from Question-Answer Pairs, EMNLP 2013",
         files=f"{_FLASHRAG}web_questions/{{split}}.jsonl",
         gold=_dpr(train=["webquestions-train", "webquestions-dev"]),
@@ -152,7 +153,6 @@ _ROWS = (
         "squad",
         "SQuAD 1.1: questions about paragraphs of Wikipedia, whose answers are spans of them",
         {"train": 87_599, "dev": 10_570},
-        "dev",
         "Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, EMNLP 2016",
         gold=_dpr(train=["squad1-train", "squad1-dev"]),
         licence="CC BY-SA 4.0; DPR's files CC BY-NC 4.0",
@@ -161,7 +161,6 @@ _ROWS = (
         "hotpotqa",
         "HotpotQA: questions over two paragraphs of Wikipedia",
         {"train": 90_447, "dev": 7_405},
-        "dev",
         "Yang et al., HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering, "
         "EMNLP 2018",
         corpus="hotpotqa_abstracts",
@@ -171,9 +170,9 @@ _ROWS = (
         "2wiki",
         "2WikiMultiHopQA: questions over two to four paragraphs of Wikipedia, built from Wikidata",
         {"train": 167_454, "dev": 12_576, "test": 12_576},
-        "dev",
         "Ho et al., Constructing A Multi-hop QA Dataset for Comprehensive Evaluation of Reasoning "
         "Steps, COLING 2020",
+        evaluated="dev",
         files={
             split: (f"{_TWO_WIKI}#{split}.json", f"{_TWO_WIKI}#id_aliases.json")
             for split in ("train", "dev", "test")
@@ -189,7 +188,6 @@ _ROWS = (
         "popqa",
         "PopQA: questions about entities of all popularities, made from Wikidata by templates",
         {"test": 14_267, "longtail": 1_399},
-        "test",
         "Mallen et al., When Not to Trust Language Models: Investigating Effectiveness of "
         "Parametric and Non-Parametric Memories, ACL 2023",
         files=dict.fromkeys(("test", "longtail"), (f"{_FLASHRAG}popqa/test.jsonl",)),
@@ -200,7 +198,6 @@ _ROWS = (
         "ambigqa",
         "AmbigQA (AmbigNQ): questions of Natural Questions with the answers to all their readings",
         {"train": 10_036, "dev": 2_002},
-        "dev",
         "Min et al., AmbigQA: Answering Ambiguous Open-domain Questions, EMNLP 2020",
         files=f"{_FLASHRAG}ambig_qa/{{split}}.jsonl",
         licence="CC BY-SA 3.0",
@@ -209,7 +206,6 @@ _ROWS = (
         "boolq",
         "BoolQ: yes/no questions of web users, each with a paragraph of Wikipedia",
         {"train": 9_427, "dev": 3_270},
-        "dev",
         "Clark et al., BoolQ: Exploring the Surprising Difficulty of Natural Yes/No Questions, "
         "NAACL 2019",
         task="yes_no",
@@ -220,7 +216,6 @@ _ROWS = (
         "strategyqa",
         "StrategyQA: yes/no questions whose steps of reasoning are not in the question",
         {"train": 2_290},
-        "train",
         "Geva et al., Did Aristotle Use a Laptop? A Question Answering Benchmark with Implicit "
         "Reasoning Strategies, TACL 2021",
         files={
@@ -229,6 +224,7 @@ _ROWS = (
                 f"{_STRATEGYQA}#strategyqa_train_paragraphs.json",
             )
         },
+        evaluated="train",
         task="yes_no",
         corpus=OWN,
         read=own_forms.read_strategyqa,
@@ -239,7 +235,6 @@ _ROWS = (
         "medmcqa",
         "MedMCQA: questions of Indian medical entrance examinations with four options",
         {"train": 182_822, "dev": 4_183},
-        "dev",
         "Pal et al., MedMCQA: A Large-scale Multi-Subject Multi-Choice Dataset for Medical domain "
         "Question Answering, CHIL 2022",
         files={
@@ -256,7 +251,6 @@ _ROWS = (
         "pubhealth",
         "PubHealth: claims about public health that fact checkers verified",
         {"train": 8_079, "dev": 1_009, "test": 987},
-        "test",
         "Kotonya and Toni, Explainable Automated Fact-Checking for Public Health Claims, EMNLP "
         "2020",
         files="pubhealth/{split}.tsv",
@@ -269,7 +263,6 @@ _ROWS = (
         "arc_challenge",
         "ARC-Challenge: science questions of school exams with choices",
         {"train": 1_119, "dev": 299, "test": 1_172},
-        "test",
         _ARC_PAPER,
         files={
             split: (f"{_ARC}#ARC-Challenge-{split.title()}.jsonl",)
@@ -284,7 +277,6 @@ _ROWS = (
         "msmarco",
         "MS MARCO passage ranking: queries of a web search engine with relevant passages",
         {"train": 502_939, "dev": 6_980, "dl19": 43, "dl20": 54},
-        "dev",
         "Bajaj et al., MS MARCO: A Human Generated MAchine Reading COmprehension Dataset, 2016; "
         "Craswell et al., Overview of the TREC 2019 (2020) Deep Learning Track",
         files={
@@ -302,7 +294,6 @@ _ROWS = (
         "musique",
         "MuSiQue-Ans: questions composed of two to four single-hop ones",
         {"train": 19_938, "dev": 2_417},
-        "dev",
         "Trivedi et al., MuSiQue: Multihop Questions via Single-hop Question "
         "Composition, TACL 2022",
     ),
@@ -310,21 +301,18 @@ _ROWS = (
         "bamboogle",
         "Bamboogle: two-hop questions that a search engine answers wrongly",
         {"test": 125},
-        "test",
         "Press et al., Measuring and Narrowing the Compositionality Gap, Findings of EMNLP 2023",
     ),
     PublishedSet(
         "narrativeqa",
         "NarrativeQA: questions about books and film scripts, with free answers",
         {"train": 32_747, "dev": 3_461, "test": 10_557},
-        "test",
         "Kočiský et al., The NarrativeQA Reading Comprehension Challenge, TACL 2018",
     ),
     PublishedSet(
         "siqa",
         "Social IQa: social situations with three answers",
         {"train": 33_410, "dev": 1_954},
-        "dev",
         "Sap et al., Social IQa: Commonsense Reasoning about Social Interactions, EMNLP 2019",
         task="multiple_choice",
     ),
@@ -332,7 +320,6 @@ _ROWS = (
         "commonsenseqa",
         "CommonsenseQA: questions of common sense with five answers",
         {"train": 9_741, "dev": 1_221},
-        "dev",
         "Talmor et al., CommonsenseQA, NAACL 2019",
         files=f"{_FLASHRAG}commonsense_qa/{{split}}.jsonl",
         task="multiple_choice",
@@ -341,7 +328,6 @@ _ROWS = (
         "piqa",
         "PIQA: physical goals with two ways to reach them",
         {"train": 16_113, "dev": 1_838},
-        "dev",
         "Bisk et al., PIQA: Reasoning about Physical Commonsense in Natural Language, AAAI 2020",
         task="multiple_choice",
     ),
@@ -349,7 +335,6 @@ _ROWS = (
         "mmlu",
         "MMLU: questions of examinations in 57 subjects with four answers",
         {"train": 99_842, "dev": 1_531, "test": 14_042},
-        "test",
         "Hendrycks et al., Measuring Massive Multitask Language Understanding, ICLR 2021",
         task="multiple_choice",
     ),
@@ -357,7 +342,6 @@ _ROWS = (
         "truthfulqa",
         "TruthfulQA: questions that many people answer wrongly, with choices",
         {"dev": 817},
-        "dev",
         "Lin et al., TruthfulQA: Measuring How Models Mimic Human Falsehoods, ACL 2022",
         files=f"{_FLASHRAG}truthful_qa/{{split}}.jsonl",
         task="multiple_choice",
@@ -366,7 +350,6 @@ _ROWS = (
         "hellaswag",
         "HellaSwag: situations with four ways to go on",
         {"train": 39_905, "dev": 10_042},
-        "dev",
         "Zellers et al., HellaSwag: Can a Machine Really Finish Your Sentence?, ACL 2019",
         task="multiple_choice",
     ),
@@ -374,7 +357,6 @@ _ROWS = (
         "arc",
         "ARC: the easy and the challenging science questions of school exams",
         {"train": 3_370, "dev": 869, "test": 3_548},
-        "test",
         _ARC_PAPER,
         task="multiple_choice",
     ),
@@ -382,7 +364,6 @@ _ROWS = (
         "openbookqa",
         "OpenBookQA: questions of elementary science with four answers",
         {"train": 4_957, "dev": 500, "test": 500},
-        "test",
         "Mihaylov et al., Can a Suit of Armor Conduct Electricity?, EMNLP 2018",
         task="multiple_choice",
     ),
@@ -390,7 +371,6 @@ _ROWS = (
         "quartz",
         "QuaRTz: qualitative relationships with two answers",
         {"train": 2_696, "dev": 384, "test": 784},
-        "test",
         "Tafjord et al., QuaRTz: An Open-Domain Dataset of Qualitative Relationship "
         "Questions, EMNLP 2019",
         task="multiple_choice",
@@ -399,7 +379,6 @@ _ROWS = (
         "fever",
         "FEVER: claims that Wikipedia supports or refutes",
         {"train": 104_966, "dev": 10_444},
-        "dev",
         "Thorne et al., FEVER: a Large-scale Dataset for Fact Extraction and "
         f"VERification, NAACL 2018; {_KILT}",
         task="fact_checking",
@@ -408,7 +387,6 @@ _ROWS = (
         "aida",
         "AIDA CoNLL-YAGO: mentions in news to be linked to pages of Wikipedia",
         {"train": 18_395, "dev": 4_784},
-        "dev",
         f"Hoffart et al., Robust Disambiguation of Named Entities in Text, EMNLP 2011; {_KILT}",
         files=f"{_FLASHRAG}ay2/{{split}}.jsonl",
     ),
@@ -416,14 +394,12 @@ _ROWS = (
         "wned",
         "WNED-WIKI: mentions in Wikipedia to be linked to its pages",
         {"dev": 8_995},
-        "dev",
         f"Guo and Barbosa, Robust Named Entity Disambiguation with Random Walks, 2018; {_KILT}",
     ),
     PublishedSet(
         "trex",
         "T-REx: a subject and a relation, of which the object is asked",
         {"train": 2_284_168, "dev": 5_000},
-        "dev",
         "Elsahar et al., T-REx: A Large Scale Alignment of Natural Language with "
         f"Knowledge Base Triples, LREC 2018; {_KILT}",
     ),
@@ -431,7 +407,6 @@ _ROWS = (
         "zsre",
         "Zero-shot RE: relations that training has not, of which the object is asked",
         {"train": 147_909, "dev": 3_724},
-        "dev",
         "Levy et al., Zero-Shot Relation Extraction via Reading Comprehension, CoNLL "
         f"2017; {_KILT}",
     ),

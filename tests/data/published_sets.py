@@ -6,8 +6,6 @@ import csv
 import gzip
 import io
 import json
-import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,26 +79,6 @@ def parquet(*rows: Mapping[str, Any]) -> bytes:
     """A parquet file."""
     stream = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(list(rows)), stream)
-    return stream.getvalue()
-
-
-def zipped(members: Mapping[str, bytes]) -> bytes:
-    """A zip archive."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return stream.getvalue()
-
-
-def tar_gz(members: Mapping[str, bytes]) -> bytes:
-    """A tar archive, packed with gzip."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
     return stream.getvalue()
 
 
@@ -427,7 +405,7 @@ CASES = {
     ),
     "2wiki": Case(
         "2wiki",
-        {"data_ids_april7.zip": zipped(_TWO_WIKI_FILES)},
+        _TWO_WIKI_FILES,
         {
             "train": _TWO_WIKI_ROWS[:1],
             "dev": _TWO_WIKI_ROWS,
@@ -442,13 +420,8 @@ CASES = {
     "strategyqa": Case(
         "strategyqa",
         {
-            "strategyqa_dataset.zip": zipped(
-                {
-                    "strategyqa_train.json": json.dumps(STRATEGY, indent=4).encode(),
-                    "strategyqa_train_paragraphs.json": json.dumps(STRATEGY_PARAGRAPHS).encode(),
-                    "strategyqa_test.json": b"[]",
-                }
-            )
+            "strategyqa_train.json": json.dumps(STRATEGY, indent=4).encode(),
+            "strategyqa_train_paragraphs.json": json.dumps(STRATEGY_PARAGRAPHS).encode(),
         },
         {
             "train": [
@@ -476,33 +449,25 @@ CASES = {
     "arc_challenge": Case(
         "arc_challenge",
         {
-            "ARC-V1-Feb2018.zip": zipped(
-                {
-                    f"ARC-V1-Feb2018-2/ARC-{kind}/ARC-{kind}-{part}.jsonl": jsonl(*rows)
-                    for kind, rows in (("Easy", []), ("Challenge", ARC))
-                    for part in ("Train", "Dev", "Test")
-                }
-            )
+            f"ARC-V1-Feb2018-2/ARC-{kind}/ARC-{kind}-Test.jsonl": jsonl(*rows)
+            for kind, rows in (("Easy", []), ("Challenge", ARC))
         },
-        dict.fromkeys(("train", "dev", "test"), _ARC_ROWS),
+        {"test": _ARC_ROWS},
     ),
     "msmarco": Case(
         "msmarco",
         {
-            "queries.tar.gz": tar_gz({"queries.train.tsv": _MARCO_QUERIES}),
-            "qrels.train.tsv": _MARCO_JUDGED,
-            "collectionandqueries.tar.gz": tar_gz(
-                {"queries.dev.small.tsv": _MARCO_QUERIES, "qrels.dev.small.tsv": _MARCO_JUDGED}
-            ),
+            "queries.dev.small.tsv": _MARCO_QUERIES,
+            "qrels.dev.small.tsv": _MARCO_JUDGED,
             "msmarco-test2019-queries.tsv.gz": gzip.compress(_MARCO_QUERIES),
             "2019qrels-pass.txt": plain(
-                [121352, "Q0", 1017759, 0], [121352, "Q0", 1082489, 3], separator=" "
+                *([121352, "Q0", 1017759, 0], [121352, "Q0", 1082489, 3], [121352, 0, 7, -2]),
+                separator=" ",
             ),
         },
         {
-            "train": _MARCO_ROWS,
             "dev": _MARCO_ROWS,
-            "dl19": [_marco("121352", "not judged", ("1017759", 0), ("1082489", 3))],
+            "dl19": [_marco("121352", "not judged", ("1017759", 0), ("1082489", 3), ("7", 0))],
         },
     ),
 }

@@ -128,31 +128,6 @@ def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
     assert ids(built) == [f"p{i}" for i in range(1, 21)]
 
 
-def test_the_size_on_disk_is_projected(tmp_path, monkeypatch):
-    directory = corpus_directory("psgs_w100", tmp_path)
-    partial = row_files.unfinished_directory(directory)
-    partial.mkdir(parents=True)
-    assert corpora._projection(directory, 1000) == ""
-    line = {
-        "name": "a",
-        "rows": 10,
-        "example_bytes": 1,
-        "size": 30_000,
-        "sha256": "",
-        "content": "",
-    }
-    (partial / "written.jsonl").write_text(f"{json.dumps(line)}\n{json.dumps(line)}\n{{")
-    # 60,000 bytes for 20 rows are 3 kB a row, and 3 GB for a million
-    assert corpora._projection(directory, 1_000_000) == "3.0 GB on disk in all"
-
-
-def test_too_little_space_is_told(table, tmp_path, monkeypatch, caplog):
-    large = dataclasses.replace(corpora.CORPORA["psgs_w100"], gigabytes=10_000_000)
-    monkeypatch.setattr(corpora, "CORPORA", {"psgs_w100": large})
-    build_corpus("psgs_w100", tmp_path, table)
-    assert "psgs_w100 needs about 1e+07 GB; the disk of" in caplog.text
-
-
 def test_a_malformed_row_is_named_and_leaves_nothing(table, tmp_path):
     table.write_bytes(gzip.compress(b"id\ttext\ttitle\n1\ta\tb\n2\tc\n"))
     with pytest.raises(InputError, match=r"psgs_w100.tsv.gz, line 3: 2 columns"):

@@ -346,7 +346,7 @@ def test_damaged_archives_are_errors(tmp_path, name):
     (zipped if name.endswith("zip") else tarred)(source / name, {"Test.jsonl": os.urandom(9999)})
     whole = (source / name).read_bytes()
     (source / name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=rf"{name}: the archive is cut short or damaged"):
+    with pytest.raises(InputError, match=rf"{name}: the packed file is cut short or damaged"):
         Downloads(tmp_path / "cache", source).get(f"https://example.org/{name}#Test.jsonl")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
 import os
 from pathlib import Path
@@ -98,7 +96,6 @@ def test_a_set_of_ones_own_is_one_row(tmp_path, monkeypatch):
         "mine",
         "Questions of mine",
         {"dev": 2},
-        "dev",
         "I, 2026",
         files="hf:me/all:mine/{split}.jsonl",
     )
@@ -144,10 +141,6 @@ def metadata(**changed: Any) -> dict[str, bytes]:
     return hotpot(metadata={**good.HOTPOT["metadata"], **changed})
 
 
-def boolq(*lines: bytes) -> dict[str, bytes]:
-    return {"boolq/dev.jsonl": jsonl(good.BOOLQ[0]) + b"".join(lines)}
-
-
 def two_wiki(*rows: dict, aliases: Any = ()) -> dict[str, bytes]:
     names = {"id_aliases.json": jsonl({"Q_id": "Q1", "aliases": list(aliases)})}
     return {"dev.json": json.dumps(rows).encode(), **names}
@@ -179,24 +172,6 @@ def training(content: bytes) -> dict[str, bytes]:
 
 _WIKI = good.TWO_WIKI[1]
 BAD = {
-    "blank line": Bad("boolq", boolq(b"\n"), "line 2: blank line"),
-    "not JSON": Bad("boolq", boolq(b"{'a': 1}\n"), "line 2: not JSON"),
-    "not an object": Bad("boolq", boolq(b"[1]\n"), "line 2: a list"),
-    "not UTF-8": Bad("boolq", boolq(b"\xff\xfe\n"), "line 2: not UTF-8"),
-    "no field": Bad("boolq", boolq(b'{"id": "1"}\n'), "line 2: field 'question' is missing"),
-    "half a surrogate": Bad(
-        "boolq",
-        boolq(b'{"id": "1", "question": "\\ud800", "golden_answers": [true]}\n'),
-        "line 2: field 'question' holds half of a surrogate",
-    ),
-    "cut gzip": Bad(
-        "boolq",
-        {"boolq/dev.jsonl.gz": gzip.compress(jsonl(*good.BOOLQ * 99))[:-20]},
-        "cut short",
-    ),
-    "cut bzip2": Bad(
-        "boolq", {"boolq/dev.jsonl.bz2": bz2.compress(jsonl(*good.BOOLQ))[:-20]}, "cut short"
-    ),
     "id twice": Bad(
         "boolq", {"boolq/dev.jsonl": jsonl(*good.BOOLQ[:1] * 2)}, "'0' is the id of two questions"
     ),

@@ -14,13 +14,6 @@ from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.formats.dpr import answer_list, read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
-from jaxrag.data.formats.hotpot import read_hotpot
-from jaxrag.data.formats.judgements import (
-    read_beir_judgements,
-    read_beir_queries,
-    read_queries,
-    read_trec_judgements,
-)
 from jaxrag.data.formats.kilt import read_kilt
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import InputError, Passage, Question
@@ -79,50 +72,6 @@ def test_flashrag_multi_hop(tmp_path, field):
         GoldPassage("B", "hotpotqa_abstracts"),
         GoldPassage("A", "hotpotqa_abstracts"),
     )
-
-
-def test_hotpot_official_json(tmp_path):
-    rows = [
-        {
-            "_id": "5a8b",
-            "answer": "yes",
-            "question": "Were Scott & Ed of one nationality?",
-            "supporting_facts": [["Scott", 0], ["Ed &amp; Wood", 0]],
-            "context": [
-                ["Ed &amp; Wood", ["Ed is a film.", " It is from 1994."]],
-                ["Scott", ["Scott (born 1966) is American."]],
-            ],
-            "type": "comparison",
-            "level": "hard",
-        },
-        {
-            "_id": "5a8c",
-            "answer": "Małgorzata Braunek",
-            "answer_id": "Q1",
-            "question": "Who?",
-            "supporting_facts": [],
-            "context": [],
-            "evidences": [["a", "b", "c"]],
-        },
-    ]
-    path = tmp_path / "hotpot_dev_distractor_v1.json"
-    path.write_text(json.dumps(rows, indent=1))
-    ed = context("Ed &amp; Wood", "Ed is a film. It is from 1994.")
-    scott = context("Scott", "Scott (born 1966) is American.")
-    found = list(read_hotpot(path, titles_of="abstracts", aliases={"Q1": ("M. B.", "Braunek")}))
-    assert found == [
-        SetRow(
-            Question("5a8b", "Were Scott & Ed of one nationality?", ("yes",)),
-            (
-                GoldPassage(ed.id),
-                GoldPassage(scott.id),
-                GoldPassage("Scott", "abstracts"),
-                GoldPassage("Ed &amp; Wood", "abstracts"),
-            ),
-            (ed, scott),
-        ),
-        SetRow(Question("5a8c", "Who?", ("Małgorzata Braunek", "M. B.", "Braunek"))),
-    ]
 
 
 def test_kilt(tmp_path):
@@ -236,39 +185,4 @@ def test_dpr_training_json(tmp_path):
             tuple(passages),
         ),
         SetRow(Question("dev_1", "no positive", ())),
-    ]
-
-
-def test_trec_queries_and_graded_judgements(tmp_path):
-    judged = tmp_path / "2019qrels-pass.txt"
-    judged.write_text("2 Q0 30 0\n2 Q0 31 3\n1 Q0 30 -2\n1\t0\t32\t1\n")
-    queries = tmp_path / "queries.tsv"
-    queries.write_text('1\twhat "is" it\n2\t café\n3\tnot judged\n', encoding="utf-8")
-    judgements = read_trec_judgements(judged, corpus="msmarco")
-    assert list(read_queries(queries, judgements, judged)) == [
-        SetRow(
-            Question("1", 'what "is" it', ()),
-            (GoldPassage("30", "msmarco", 0), GoldPassage("32", "msmarco", 1)),
-        ),
-        SetRow(
-            Question("2", " café", ()),
-            (GoldPassage("30", "msmarco", 0), GoldPassage("31", "msmarco", 3)),
-        ),
-    ]
-
-
-def test_beir_queries_and_judgements(tmp_path):
-    judged = tmp_path / "test.tsv"
-    judged.write_text("query-id\tcorpus-id\tscore\nPLAIN-2\tMED-10\t2\nPLAIN-2\tMED-11\t1\n")
-    queries = jsonl(
-        tmp_path / "queries.jsonl",
-        {"_id": "PLAIN-1", "text": "not judged", "metadata": {}},
-        {"_id": "PLAIN-2", "text": "Do statins help?", "metadata": {"url": "http://"}},
-    )
-    judgements = read_beir_judgements(judged)
-    assert list(read_beir_queries(queries, judgements, judged)) == [
-        SetRow(
-            Question("PLAIN-2", "Do statins help?", ()),
-            (GoldPassage("MED-10", "", 2), GoldPassage("MED-11", "", 1)),
-        )
     ]
