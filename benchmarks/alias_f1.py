@@ -4,7 +4,7 @@
 
 For each folder below $JAXRAG_DATA with ``queries.jsonl``: the mean, over questions, of the mean F1
 of their first alias against all of them. 1 where every question has one alias. Papers that print F1
-near EM times this number have averaged over aliases (docs/methods.md, "PAIRS: data and metrics").
+near EM times this number have averaged over aliases (docs/methods, "PAIRS: data and metrics").
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python -m colab.publish ""
 
 The address is in `pyproject.toml`; README.md, mkdocs.yml and the notebooks follow it. With "", as
-before publication, there are no links: the README names the notebooks' files, and a notebook says
-how to open it in Colab by hand.
+before publication, the README links to the notebooks' files, and a notebook says how to open it in
+Colab by hand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.
 BY_HAND = "To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell."
 _URLS = re.compile(r'\[project\.urls\]\nRepository = ".*"\n\n')
 _SITE = re.compile(r"repo_url: .*\n")
-_ROW = re.compile(r"^\| .*colab/(?P<name>\w+)\.ipynb\) \|", re.M)
+_LINK = re.compile(r"\]\((?:https://colab\S+/)?colab/(?P<name>\w+)\.ipynb\)")
 _OPENING = re.compile(rf"{re.escape(BADGE)}\(.*?\.ipynb\)|{re.escape(BY_HAND)}")
 _ADDRESS = re.compile(r'(?P<start>REPOSITORY = )(?P<quote>\\?")[^"\\]*\\?"')
 
@@ -52,7 +52,9 @@ def written(root: Path, repository: str) -> dict[Path, str]:
     edits: dict[str, Callable[[str], str]] = {
         "pyproject.toml": lambda text: _project(text, repository),
         "mkdocs.yml": lambda text: _site(text, repository),
-        "README.md": lambda text: _ROW.sub(lambda row: _row(row["name"], repository), text),
+        "README.md": lambda text: _LINK.sub(
+            lambda at: f"]({address(at['name'], repository)})", text
+        ),
     }
     found = {root / name: edit((root / name).read_text("utf-8")) for name, edit in edits.items()}
     for path in sorted((root / "colab").glob("[0-9]*.*")):
@@ -66,14 +68,15 @@ def written(root: Path, repository: str) -> dict[Path, str]:
 
 def link(name: str, repository: str) -> str:
     """The badge that opens a notebook in Colab."""
+    return f"{BADGE}({address(name, repository)})"
+
+
+def address(name: str, repository: str) -> str:
+    """Where a notebook is opened: in Colab, or before publication its file."""
+    file = f"colab/{name}.ipynb"
     account = repository.removeprefix("https://github.com/")
-    address = f"https://colab.research.google.com/github/{account}/blob/main/colab/{name}.ipynb"
-    return f"{BADGE}({address})"
-
-
-def _row(name: str, repository: str) -> str:
-    shown = link(name, repository) if repository else f"[{name}](colab/{name}.ipynb)"
-    return f"| {shown} |"
+    start = f"https://colab.research.google.com/github/{account}/blob/main/"
+    return start + file if repository else file
 
 
 def _project(text: str, repository: str) -> str:

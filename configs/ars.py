@@ -1,6 +1,6 @@
 """ARS-RAG: its strategies and ablations, their baselines, its tables and trainings: METHOD@DATA.
 
-Source: docs/methods.md, "ARS-RAG". All steps from nothing to answers: docs/ars.md.
+Source: docs/methods, "ARS-RAG". All steps from nothing to answers: docs/methods/ars.md.
 
     jaxrag run --config configs/ars.py:ars@factbook --workdir runs/ars \\
         --config.method.order.ranker.checkpoint=runs/ranker/ranker \\

@@ -1,6 +1,6 @@
 """The baselines of all papers' tables: METHOD@DATA.
 
-Source: docs/methods.md, "Baselines", "ERRR: baselines" and "ARS-RAG: baselines".
+Source: docs/methods, "Baselines", "ERRR: baselines" and "ARS-RAG: baselines".
 
     jaxrag run --config configs/baselines.py:react@popqa --workdir runs/react
 

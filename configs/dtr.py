@@ -1,6 +1,6 @@
 """DTR: retrieve where the direct answer is uncertain; dual paths and AIS: METHOD@DATA.
 
-Source: docs/methods.md, "DTR".
+Source: docs/methods, "DTR".
 
     jaxrag run --config configs/dtr.py:dtr@quickstart --workdir runs/dtr
 
@@ -13,7 +13,7 @@ Methods:
 - ``dtr``; its ablations (Table 3 of the paper): ``dtr_wo_ugt`` always retrieves, ``dtr_wo_dpr``
   searches by the question alone, ``dtr_wo_ais_2q1p`` and ``dtr_wo_ais_1q2p`` read two passages of
   one search and one of the other.
-- ``dtr_released``: what the authors' code does instead (docs/methods.md, "DTR: paper and code"):
+- ``dtr_released``: what the authors' code does instead (docs/methods, "DTR: paper and code"):
   the sum of cosines as score, a penalty of repetition of 1.1, up to 1,024 new tokens, u without the
   last token, retrieval at u equal to the threshold, and the index of bge-base-en-v1.5 without
   titles and prefixes; ``dtr_released_e5`` with the index of e5-base-v2.

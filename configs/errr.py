@@ -1,6 +1,6 @@
 """ERRR, RRR and the baselines of their tables: METHOD@DATA.
 
-Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
+Source: docs/methods, "ERRR"; settings of the trainings: docs/training.md.
 
     jaxrag run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
 

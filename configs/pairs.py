@@ -1,6 +1,6 @@
 """PAIRS: retrieve where two answers of the model disagree; dual paths and AIS: METHOD@DATA.
 
-Source: docs/methods.md, "PAIRS".
+Source: docs/methods, "PAIRS".
 
     jaxrag run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
 

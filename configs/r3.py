@@ -1,6 +1,6 @@
 """R3: SiDR, a retriever trained for the language model that reads: METHOD@DATA.
 
-Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
+Source: docs/methods, "R3"; settings and ablations: docs/training.md.
 
     jaxrag run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \\
         --config.index.checkpoint=runs/r3/retriever --config.limit=200

@@ -1,4 +1,4 @@
-"""A file imports only from rows above its own (see the layout in the README)."""
+"""A file imports only from rows above its own (see the layout in CONTRIBUTING.md)."""
 
 import ast
 import graphlib

@@ -209,7 +209,7 @@ LEFT_OUT = {
     "dtr/figure2": "a picture of the idea",
     "dtr/figure4": "a picture of the method",
     "dtr/figure6": "an example in the text",
-    **{f"dtr/figure{number}": "a prompt; docs/methods.md describes it" for number in range(11, 16)},
+    **{f"dtr/figure{n}": "a prompt; docs/methods/dtr.md describes it" for n in range(11, 16)},
     "dtr/figure19": "an example in the text",
 }
 DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT, {"dtr": dtr.as_released})

@@ -175,7 +175,7 @@ LEFT_OUT = {
     "pairs/figure1": "a picture of the method",
     "pairs/figure2": "a picture of the method",
     "pairs/figure4": "an example in the text",
-    "pairs/figure9": "the prompts; docs/methods.md describes them",
+    "pairs/figure9": "the prompts; docs/methods/pairs.md describes them",
     "pairs/figure12": "an example in the text",
     "pairs/figure13": "an example in the text",
 }

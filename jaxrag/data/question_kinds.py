@@ -3,7 +3,7 @@
 A question of task "fact_checking", or with the choices true and false, is a statement to verify.
 One of task "yes_no" is answered with yes or no; one of task "labels" with one of its ``choices``,
 which are the labels of its data set, such as yes, no and maybe; any other with choices, by the
-letter of a choice; all others are open. R3 and ARS-RAG evaluate on such data (docs/methods.md,
+letter of a choice; all others are open. R3 and ARS-RAG evaluate on such data (docs/methods,
 "Common: kinds of questions").
 """
 

@@ -23,7 +23,7 @@ class ThresholdCurve(NamedTuple):
     """Mean score as the threshold moves from accepting no direct answer to accepting all.
 
     ``query_ratio`` is the share of questions with u <= threshold, which bypass retrieval
-    (docs/methods.md, "DTR: uncertainty curves"); the other arrays run beside it.
+    (docs/methods, "DTR: uncertainty curves"); the other arrays run beside it.
     """
 
     threshold: Float[np.ndarray, " p"]

@@ -146,7 +146,7 @@ def holds_answer(
     """Whether the title or text of a passage has a gold answer, by DPR's rule (`has_answer`).
 
     False without a passage. None where this says nothing about a retriever: without
-    `telling_answers`, and with choices (for which R3 reports no figure either, docs/methods.md,
+    `telling_answers`, and with choices (for which R3 reports no figure either, docs/methods,
     "R3: answering").
     """
     answers = telling_answers(question)

@@ -2,7 +2,7 @@
 
 Precision: correct predictions of a class / all predictions of it.
 
-ARS-RAG prints a precision without saying how classes are averaged (docs/methods.md, "Common: answer
+ARS-RAG prints a precision without saying how classes are averaged (docs/methods, "Common: answer
 scores"), so both usual averages are computed. It is defined for a set of questions, not for one,
 and therefore not among `metrics`.
 

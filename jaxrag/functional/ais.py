@@ -6,7 +6,7 @@
     >>> score(query, pseudo, passages, ids, where=where).selection.ids
     Array([[7]], dtype=int32)
 
-docs/methods.md, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
+docs/methods, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
 and 8)"; equation 7 of DTR is equation 4 of PAIRS. Symbols, for a query q, a pseudo-context p and a
 passage d: theta0 is the angle between q and p, theta1 between q and d, theta2 between p and d, in
 radians; s0, s1, s2 are their cosines, the inner products of unit vectors.

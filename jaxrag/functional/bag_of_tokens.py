@@ -8,7 +8,7 @@
     Array([[127, 127]], dtype=uint32)
 
 A passage's score is f(q, d) = sum over tokens v in d of q_v, with the query's weights q_v
-(docs/methods.md, "R3: the four searches"). Instead of a sparse matrix product, each token looks up
+(docs/methods, "R3: the four searches"). Instead of a sparse matrix product, each token looks up
 a row of 8-bit weights, one for each query of a batch, and rows are summed in 16 bits. Weights are
 rounded up, so sums are upper bounds: passages whose bound is too low are excluded for certain, and
 few have to be scored exactly (by `jaxrag.retrieval.sidr.bag_of_tokens`). All functions are compiled

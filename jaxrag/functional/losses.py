@@ -4,7 +4,7 @@
     >>> jax.device_get(jax.jit(jax.vmap(in_batch_negatives))(queries, passages)).round(2)
     array([[0.31, 0.31]], dtype=float32)
 
-docs/methods.md, "R3: loss"; Karpukhin et al. 2020 (DPR), Zhou et al. (SiDR), R3. Symbols: a batch
+docs/methods, "R3: loss"; Karpukhin et al. 2020 (DPR), Zhou et al. (SiDR), R3. Symbols: a batch
 has n questions q_i, each with a positive passage d_i, and hard negatives; its m passages d_1 .. d_m
 are candidates for each question. f(q, d) = <q, d>, the inner product of two vectors: over the
 vocabulary in SiDR, of hidden states in DPR. log P(d | q) is the log-softmax of f over passages,

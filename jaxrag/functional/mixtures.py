@@ -5,7 +5,7 @@
     >>> np.exp(jax.device_get(mixed)).round(2)
     array([[0.75, 0.25]], dtype=float32)
 
-Source: docs/methods.md, "REPLUG".
+Source: docs/methods, "REPLUG".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 Schulman et al. (2017), "Proximal policy optimization algorithms", with generalised advantage
 estimation (Schulman et al., 2016). The KL penalty and its control are those of Ziegler et al.
 (2019), "Fine-tuning language models from human preferences", as trainable RRR uses them (Ma et al.,
-2023; docs/methods.md, "ERRR: PPO").
+2023; docs/methods, "ERRR: PPO").
 
 Symbols: a rollout is one generated text of T tokens, the actions a_t; states s_t are the tokens
 before them. pi is the policy that is trained, pi_old the one that generated the rollout, pi_ref the

@@ -4,7 +4,7 @@
     >>> jax.device_get(jax.jit(jax.vmap(ranknet_loss))(scores, labels)).round(2)  # log 2
     array([0.69], dtype=float32)
 
-docs/methods.md, "ARS-RAG: ranker" (eqs 7-9): RankNet (Burges et al., 2005) over all pairs of a
+docs/methods, "ARS-RAG: ranker" (eqs 7-9): RankNet (Burges et al., 2005) over all pairs of a
 question's n rewrites. Symbols: s_i is the score of rewrite i, y_i its label, the number of its
 relevant passages. The loss is JAX; the metrics are NumPy in float64, and NaN where they are
 undefined.

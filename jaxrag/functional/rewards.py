@@ -6,7 +6,7 @@
     Array([[1.  , 1.  ],
            [0.75, 0.5 ]], dtype=float32)
 
-Source: docs/methods.md, "ARS-RAG: rewards". Symbols: arm a, from 0, keeps the K = a + 1 best
+Source: docs/methods, "ARS-RAG: rewards". Symbols: arm a, from 0, keeps the K = a + 1 best
 rewrites; r_K is its reward; base_K is the base reward (of correctness), which a table [q a] holds
 of every question under every arm.
 """

@@ -7,7 +7,7 @@
     Array([[1.],
            [0.]], dtype=float32)
 
-SiDR's index E(D) (docs/methods.md, "R3: the four searches"), searched by E(q) (parametric) or T(q)
+SiDR's index E(D) (docs/methods, "R3: the four searches"), searched by E(q) (parametric) or T(q)
 (alpha). A row of the array has the vector's token ids, then their values as the bits of float16.
 As in `jaxrag.functional.bag_of_tokens`, each entry looks up the weights of all queries at once, so
 that `search` is compiled and batched over queries already.

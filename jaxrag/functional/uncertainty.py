@@ -5,7 +5,7 @@
     >>> jax.jit(jax.vmap(mean_nll))(logprobs, where=where, ends=jnp.array([True, False]))
     Array([1.5, 0.5], dtype=float32)
 
-docs/methods.md, "DTR: uncertainty (equations 2 and 3)". Symbols: q is the prompt, a_1 .. a_T are
+docs/methods, "DTR: uncertainty (equations 2 and 3)". Symbols: q is the prompt, a_1 .. a_T are
 the answer's tokens. Arrays [t] are one answer's padded tokens; ``where`` marks the real ones, which
 come first. ``ends`` says whether the last of them is the end token (`Generation.finish_reason`
 "end").

@@ -9,7 +9,7 @@
 
 `jaxrag.steps.retrieve_and_read.Config.answer` takes these steps in turn.
 
-Source: docs/methods.md, "DTR".
+Source: docs/methods, "DTR".
 """
 
 from __future__ import annotations

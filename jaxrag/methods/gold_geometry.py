@@ -4,7 +4,7 @@ PAIRS' and DTR's analyses of retrieval: cosines of questions and their gold pass
 passages in the search by the question, positions of passages around the question, and the angles
 that the dynamic weight of PAIRS was fitted on (equations 6 and 8).
 
-Source: docs/methods.md, "PAIRS: analyses".
+Source: docs/methods, "PAIRS: analyses".
 """
 
 from __future__ import annotations

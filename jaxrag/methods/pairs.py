@@ -12,7 +12,7 @@
 times for an accepted question, four times for the others. ``AIS(score="dynamic")`` and
 ``Rerank(with_pseudo=True)`` are the variants DPR-AIS-dynamic and DPR-AIS-rerank.
 
-Source: docs/methods.md, "PAIRS".
+Source: docs/methods, "PAIRS".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures of gates: groups of questions by a gate's decision, and curves over uncertainty.
 
-docs/methods.md, "PAIRS: analyses" and "DTR: uncertainty curves".
+docs/methods, "PAIRS: analyses" and "DTR: uncertainty curves".
 """
 
 from __future__ import annotations

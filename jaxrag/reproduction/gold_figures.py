@@ -1,6 +1,6 @@
 """Figures and measures of where gold passages lie (`jaxrag.methods.gold_geometry`).
 
-docs/methods.md, "PAIRS: analyses".
+docs/methods, "PAIRS: analyses".
 """
 
 from __future__ import annotations

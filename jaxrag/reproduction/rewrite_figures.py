@@ -1,6 +1,6 @@
 """Measures and figures of ARS-RAG: rewrites kept, bandits over epochs and penalties, seconds.
 
-docs/methods.md, "ARS-RAG: strategies and ablations".
+docs/methods, "ARS-RAG: strategies and ablations".
 """
 
 from __future__ import annotations

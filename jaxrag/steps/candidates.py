@@ -58,7 +58,7 @@ class OnePath:
 class DualPath:
     """Dual-path retrieval: the union of the ``n`` best by q and by p.
 
-    Source: docs/methods.md, "PAIRS: dual-path retrieval".
+    Source: docs/methods, "PAIRS: dual-path retrieval".
 
     A passage found twice counts once, so there are ``n`` to ``2n`` candidates.
     """

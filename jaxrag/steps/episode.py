@@ -358,7 +358,7 @@ class Episode:
     ) -> tuple[float, ...]:
         """Natural-log probability of each option of a closed question.
 
-        Options count by their first token: true, yes, the letters (docs/methods.md, "R3: labels and
+        Options count by their first token: true, yes, the letters (docs/methods, "R3: labels and
         draws"). Labels of a data set may begin alike ("not enough info", "not true"), so theirs are
         sums over all their tokens.
 

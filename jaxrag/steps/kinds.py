@@ -1,6 +1,6 @@
 """Prompts and answers of closed questions: statements to check, yes or no, labels, choices.
 
-For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kinds of questions".
+For the kinds see `jaxrag.data.question_kinds` and docs/methods, "Common: kinds of questions".
 """
 
 from __future__ import annotations

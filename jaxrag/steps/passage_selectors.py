@@ -42,7 +42,7 @@ class Top:
 class AIS:
     """Adaptive information selection: score by query and pseudo-context.
 
-    Source: docs/methods.md, "PAIRS: selection (equations 1 to 4)".
+    Source: docs/methods, "PAIRS: selection (equations 1 to 4)".
 
     Attributes:
       k: how many passages are kept.

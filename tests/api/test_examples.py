@@ -38,7 +38,7 @@ def run_docstrings() -> int:
 
 
 def run_readme() -> None:
-    (code,) = re.findall(r"## From Python\n\n```python\n(.*?)```", readme(), re.S)
+    (code,) = re.findall(r"## Use it\n\n```python\n(.*?)```", readme(), re.S)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     exec(compile(code, "README.md", "exec"), {})
 

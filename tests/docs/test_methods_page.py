@@ -1,4 +1,4 @@
-"""docs/methods.md against the code: cited names exist, defaults agree, references resolve."""
+"""docs/methods against the code: cited names exist, defaults agree, references resolve."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
+PATHS = sorted((ROOT / "docs" / "methods").glob("*.md"))
+PAGE = "\n".join(path.read_text("utf-8") for path in PATHS)
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _CITED = re.compile(r"([a-z0-9_/]+\.py):([A-Za-z_][\w.]*)")
 _FIELD = re.compile(r"[a-z_][a-z0-9_.]*")
-_REFERENCE = re.compile(r"docs/methods\.md,((?:(?:,|\s+and)?\s+\"[^\"]+\")+)")
+_REFERENCE = re.compile(r"docs/methods,((?:(?:,|\s+and)?\s+\"[^\"]+\")+)")
 
 
 class Setting(NamedTuple):
@@ -29,7 +30,7 @@ class Setting(NamedTuple):
 
 
 def cited() -> list[tuple[str, str]]:
-    """All ``path.py:name`` of the page."""
+    """All ``path.py:name`` of the pages."""
     found = (_CITED.fullmatch(code) for code in _CODE.findall(PAGE))
     return sorted({(match[1], match[2]) for match in found if match})
 
@@ -60,7 +61,7 @@ def value_of(path: str, name: str) -> Any:
 
 
 def headings() -> set[str]:
-    """The page's headings, without their marks."""
+    """The pages' headings, without their marks."""
     return set(re.findall(r"^#+ (.+)$", PAGE, re.M))
 
 
@@ -80,7 +81,7 @@ def test_defaults_are_those_of_the_code(setting: Setting):
     assert value_of(setting.path, setting.name) == setting.default
 
 
-def test_all_citations_of_the_page_are_parsed():
+def test_all_citations_of_the_pages_are_parsed():
     # a page whose citations or tables are written in another way would pass by having none
     assert len(cited()) > 150
     assert len(settings()) > 100
@@ -90,16 +91,17 @@ def test_all_citations_of_the_page_are_parsed():
 
 def test_paths_without_a_name_exist():
     paths = {code for code in _CODE.findall(PAGE) if re.fullmatch(r"[\w/]+\.py", code)}
-    assert all((ROOT / "jaxrag" / path).is_file() for path in paths), paths
+    roots = (ROOT / "jaxrag", ROOT)
+    assert all(any((root / path).is_file() for root in roots) for path in paths), paths
 
 
 def test_references_are_found_in_wrapped_text():
-    text = 'Source: docs/methods.md, "R3: pools\n    and thresholds" and "R3: loss"; eq 3.'
+    text = 'Source: docs/methods, "R3: pools\n    and thresholds" and "R3: loss"; eq 3.'
     assert references(text) == ["R3: pools and thresholds", "R3: loss"]
-    assert references('# docs/methods.md,\n# "No Retrieval".') == ["No Retrieval"]
+    assert references('# docs/methods,\n# "No Retrieval".') == ["No Retrieval"]
 
 
-def test_references_name_headings_of_the_page():
+def test_references_name_headings_of_the_pages():
     wrong, found = {}, 0
     for folder in ("jaxrag", "configs", "experiments", "tests", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -129,5 +131,9 @@ def test_no_file_refers_to_numbered_methods_sections():
 def test_headings_are_unique():
     all_of_them = re.findall(r"^#+ (.+)$", PAGE, re.M)
     assert len(all_of_them) == len(set(all_of_them))
-    own = re.findall(r'see "([^"]+)"', PAGE)
-    assert own and set(own) <= headings()
+
+
+def test_each_page_begins_with_idea_command_and_result():
+    for path in PATHS:
+        first = path.read_text("utf-8").partition("\n## ")[0]
+        assert path.stem == "index" or ("**In one minute.**" in first and "    jaxrag " in first)

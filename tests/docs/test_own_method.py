@@ -1,4 +1,4 @@
-"""The README's method, and the example of a search agent, run as a reader would."""
+"""The documents' method and gate, and the example of a search agent, run as a reader would."""
 
 import dataclasses
 import re
@@ -19,27 +19,28 @@ from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError
 from tests.scripted import ScriptedIndex, ScriptedModel, run
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+TEXT = "".join((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/extend.md"))
 INDEX = ({"a": 10, "b": 20, "c": 30, "d": 90}, {"capital": 90, "Rome": 30, "Where": 0})
 
 
-def block_of_readme(name: str) -> str:
-    """The block of Python in the README that has a class."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.S)
+def documented_block(name: str) -> str:
+    """The block of Python in the documents that has a class."""
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     (block,) = (text for text in blocks if f"class {name}" in text)
     return block
 
 
-def of_readme(name: str) -> Any:
-    """A class of the README."""
+def documented(name: str) -> Any:
+    """A class of the documents."""
     names: dict[str, Any] = {"__name__": __name__, "dataclasses": dataclasses}
-    exec(block_of_readme(name), names)
+    exec(documented_block(name), names)
     return names[name]
 
 
 def test_a_file_of_ones_own_has_the_method_and_the_gate(tmp_path: Path, monkeypatch: Any):
-    (tmp_path / "twice.py").write_text(block_of_readme("Twice"))
-    gate = "import dataclasses\n" + block_of_readme("ShortAnswers")
+    (tmp_path / "twice.py").write_text(documented_block("Twice"))
+    gate = "import dataclasses\n" + documented_block("ShortAnswers")
     (tmp_path / "short.py").write_text(gate + "\n\n@dataclasses.dataclass\nclass Other: pass\n")
     monkeypatch.chdir(tmp_path)
     config = load("configs/dtr.py:dtr@tiny")
@@ -57,7 +58,7 @@ def test_a_file_of_ones_own_has_the_method_and_the_gate(tmp_path: Path, monkeypa
 
 
 def test_the_method_of_the_readme_is_recorded_whole():
-    method = of_readme("Twice")(k=2)
+    method = documented("Twice")(k=2)
     model = ScriptedModel(["Rome", "Paris"])
     ended = run(method, model, ScriptedIndex(*INDEX))
     trace, record = ended.value.trace, {"trace": ended.value.trace, "gold_passages": ["c", "x"]}
@@ -70,9 +71,9 @@ def test_the_method_of_the_readme_is_recorded_whole():
     assert needs_of(method).search and not needs_of(method).logprobs
 
 
-def test_the_gate_of_the_readme_decides():
+def test_the_documented_gate_decides():
     for said, retrieved in (("Rome", True), ("in Rome", False)):
-        gate, reader = of_readme("ShortAnswers")(), Reader(prompts="small")
+        gate, reader = documented("ShortAnswers")(), Reader(prompts="small")
         method = dtr.Config(gate, OnePath(n=2), Top(k=1), reader, name="short_answers")
         ended = run(method, ScriptedModel([said]), ScriptedIndex(*INDEX))
         assert ended.value.trace["gate"]["retrieve"] == retrieved == ("searches" in ended.cost)

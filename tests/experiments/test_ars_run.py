@@ -198,7 +198,7 @@ def test_strategies_that_need_a_checkpoint() -> None:
 
 
 def test_tables_of_ranked_rewards_keep_the_questions_of_their_ranker() -> None:
-    # the bandit learns from them, see docs/ars.md; with "refuse" the documented step stops
+    # the bandit learns from them, see docs/methods/ars.md; with "refuse" the documented step stops
     for name, leakage in (("make_ranked_rewards", "keep"), ("make_rewards", "refuse")):
         job: Any = load(f"configs/ars.py:{name}@tiny")
         assert job.run.leakage == leakage, name

@@ -102,7 +102,7 @@ def test_a_data_set_has_one_source_in_all_configs() -> None:
 
 @pytest.mark.parametrize("paper", ["pairs", "r3", "errr", "ars"])
 def test_papers_evaluate_the_published_sets_in_their_size(paper: str) -> None:
-    """The sizes that the papers state (docs/methods.md); R3 states none."""
+    """The sizes that the papers state (docs/methods); R3 states none."""
     pairs = {"nq": 3610, "triviaqa": 11_313, "hotpotqa": 7405, "webq": 2032, "squad": 10_570,
              "2wiki": 12_576}  # fmt: skip
     r3 = {"nq": 3610, "triviaqa": 11_313, "hotpotqa": 7405, "pubhealth": 987, "arc_challenge": 1172}

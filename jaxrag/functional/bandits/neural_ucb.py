@@ -1,6 +1,6 @@
 """NeuralUCB: a contextual bandit whose rewards are predicted by networks, with confidence bounds.
 
-docs/methods.md, "ARS-RAG: bandit (NeuralUCB)" (eqs 10-12), after Zhou et al. (2020). An arm's value
+docs/methods, "ARS-RAG: bandit (NeuralUCB)" (eqs 10-12), after Zhou et al. (2020). An arm's value
 is f + beta sigma: f is its network's reward in the context, and sigma^2 = g' Z^-1 g the squared
 width of the reward's gradient g under the confidence matrix Z, to which each round adds g g' of the
 arm that was played. g is taken at the weights that the arm was chosen with; training (`Bandit.fit`)

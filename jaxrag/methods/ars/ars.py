@@ -9,7 +9,7 @@
 Other values of ``order`` and ``count`` give the paper's strategies and ablations, see
 `configs/ars.py`.
 
-Source: docs/methods.md, "ARS-RAG: algorithm".
+Source: docs/methods, "ARS-RAG: algorithm".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Labels from which ARS-RAG's ranker is trained: how many relevant passages each rewrite finds.
 
-y_i is the sum of s_j over the passages of rewrite i (docs/methods.md, "ARS-RAG: rewrites and
+y_i is the sum of s_j over the passages of rewrite i (docs/methods, "ARS-RAG: rewrites and
 labels", eq 6). The method `Config` answers nothing: its traces hold the judgements, from which the
 job `MakeLabels` writes labels.jsonl.
 """

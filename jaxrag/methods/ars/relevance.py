@@ -1,6 +1,6 @@
 """Relevance of a passage to a question, judged by a language model.
 
-ARS-RAG's evaluator, after RAGAS' context relevance (docs/methods.md, "ARS-RAG: rewrites and labels"
+ARS-RAG's evaluator, after RAGAS' context relevance (docs/methods, "ARS-RAG: rewrites and labels"
 and "ARS-RAG: prompts").
 """
 

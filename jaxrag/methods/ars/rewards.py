@@ -4,7 +4,7 @@ The bandit is then trained from the table without a language model: the reward o
 the answer from the first k rewrites. The method `Config` gives these answers, the job `MakeRewards`
 writes the table that `jaxrag.methods.ars.bandit.reward_table` reads.
 
-Source: docs/methods.md, "ARS-RAG: rewards".
+Source: docs/methods, "ARS-RAG: rewards".
 """
 
 from __future__ import annotations

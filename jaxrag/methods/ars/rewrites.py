@@ -1,6 +1,6 @@
 """Rewrites of a question from one generation, parsed from any output.
 
-ARS-RAG; docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts".
+ARS-RAG; docs/methods, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts".
 """
 
 from __future__ import annotations

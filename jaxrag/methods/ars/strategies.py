@@ -1,6 +1,6 @@
 """Orders of rewrites and numbers of rewrites kept; the paper's strategies combine one of each.
 
-Source: docs/methods.md, "ARS-RAG: strategies and ablations".
+Source: docs/methods, "ARS-RAG: strategies and ablations".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is another method, an expansion of queries). The answer is what the text states 
 (`jaxrag.text.stated_answer`); if it states none, its last sentence, and the trace marks it as junk.
 The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
 
-Source: docs/methods.md, "Chain of thought".
+Source: docs/methods, "Chain of thought".
 """
 
 from __future__ import annotations

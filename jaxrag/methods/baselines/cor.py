@@ -9,7 +9,7 @@ untuned model is prompted for both. ARS-RAG does not say how it ran CoR.
 Any output is a ranking: its numbers in order, each once. Unknown and repeated numbers are left out,
 and passages that it does not name follow in the order of the search; the trace counts all three.
 
-Source: docs/methods.md, "CoR".
+Source: docs/methods, "CoR".
 """
 
 from __future__ import annotations

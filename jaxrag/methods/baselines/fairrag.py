@@ -9,7 +9,7 @@ As in the released code, log-weights are (1 + s)^alpha with scores s scaled to [
 to measure expected exposure and expected utility of personalised generation. Here one is drawn, by
 ``seed`` and the question's id, so that every run of the same settings draws the same.
 
-Source: docs/methods.md, "FairRAG".
+Source: docs/methods, "FairRAG".
 """
 
 from __future__ import annotations

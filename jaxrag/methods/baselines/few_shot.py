@@ -3,7 +3,7 @@
 Nothing is retrieved. `no_retrieval` is the same without demonstrations. The paper does not show its
 demonstrations; ours are those of the prompts.
 
-Source: docs/methods.md, "Few-shot".
+Source: docs/methods, "Few-shot".
 """
 
 from __future__ import annotations

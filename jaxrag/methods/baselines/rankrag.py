@@ -7,7 +7,7 @@
 RankRAG fine-tunes one model for both, and its figures need that checkpoint; here an untuned model
 is prompted.
 
-Source: docs/methods.md, "RankRAG".
+Source: docs/methods, "RankRAG".
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ REPLUG's second half, LSR, trains the retriever by the KL divergence between its
 the passages and that of the answer's probabilities: `jaxrag.methods.r3.jobs.TrainR3` with
 ``training.phases="online"``, ``training.update.objective="kl"`` and ``search="reindexed"``.
 
-Source: docs/methods.md, "REPLUG".
+Source: docs/methods, "REPLUG".
 """
 
 from __future__ import annotations

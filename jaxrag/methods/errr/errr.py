@@ -7,7 +7,7 @@
 3. Retrieve: search for each query and merge the results.
 4. Read: the reader answers the question from them, without C.
 
-Source: docs/methods.md, "ERRR".
+Source: docs/methods, "ERRR".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxrag.steps.tools import Needs
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings; unspecified ones are ours (docs/methods.md, "ERRR: open points").
+    """The paper's settings; unspecified ones are ours (docs/methods, "ERRR: open points").
 
     Attributes:
       optimizer: writes the queries; if it is not shown C, nothing is extracted.

@@ -3,7 +3,7 @@
 Nothing is searched for or answered; `jaxrag.methods.errr.query_pairs` makes pairs.jsonl from the
 traces.
 
-Source: docs/methods.md, "ERRR: frozen and trainable".
+Source: docs/methods, "ERRR: frozen and trainable".
 """
 
 from __future__ import annotations

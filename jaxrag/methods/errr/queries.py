@@ -3,7 +3,7 @@
 A writer of queries is the reader itself with its prompts (`Prompted`, the frozen variants) or a
 model trained for it (`Trained`, the trainable variants).
 
-Source: docs/methods.md, "ERRR".
+Source: docs/methods, "ERRR".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrag.steps.reader import Reply
 from jaxrag.types import Generation, InputError, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"
-"""The instruction of ERRR's T5, verbatim (docs/methods.md, "ERRR: prompts")."""
+"""The instruction of ERRR's T5, verbatim (docs/methods, "ERRR: prompts")."""
 
 RRR = "rewrite a better search query:"
 """The instruction of RRR's T5 in its released code."""

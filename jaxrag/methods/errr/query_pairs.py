@@ -6,7 +6,7 @@ extracted), ``input`` (of the student), ``queries`` (parsed from the teacher's t
 "held_out", or "test" for the test questions of a draw. If the teacher's text could not be parsed,
 ``queries`` is empty and ``target`` null, and training skips the line.
 
-Source: docs/methods.md, "ERRR: frozen and trainable".
+Source: docs/methods, "ERRR: frozen and trainable".
 """
 
 from __future__ import annotations

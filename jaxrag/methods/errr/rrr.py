@@ -5,7 +5,7 @@
 2. Retrieve: search for each query and merge the results.
 3. Read: the reader answers the question from them.
 
-Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
+Source: docs/methods, "ERRR: frozen and trainable" and "ERRR: baselines".
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ same word would be cut again and again. Its query has content words by part of s
 has distinct words that are not in a list of stopwords, and a word's attention is the sum over all
 its tokens.
 
-Source: docs/methods.md, "DRAGIN".
+Source: docs/methods, "DRAGIN".
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ answer that states none is asked for with the words that lead to it, at the unce
 before them. As released, words of the question and of the previous step are always confident, and
 stopwords are left out (released: by part of speech; here: by a list of ours).
 
-Source: docs/methods.md, "SeaKR".
+Source: docs/methods, "SeaKR".
 """
 
 from __future__ import annotations

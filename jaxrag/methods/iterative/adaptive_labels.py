@@ -5,7 +5,7 @@ rightly; if none does, the bias of its data set decides: one search for single-h
 several for multi-hop ones. The labels are in the trace, from which
 `jaxrag.methods.iterative.complexity_pairs` makes training data; the answer is that of IRCoT's loop.
 
-Source: docs/methods.md, "Adaptive-RAG".
+Source: docs/methods, "Adaptive-RAG".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A trained classifier labels the question: A is answered without retrieval, B after one search, C by
 IRCoT's loop. Its training data is made by `adaptive_labels`.
 
-Source: docs/methods.md, "Adaptive-RAG".
+Source: docs/methods, "Adaptive-RAG".
 """
 
 from __future__ import annotations

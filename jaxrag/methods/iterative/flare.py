@@ -17,7 +17,7 @@ here, as in the paper's formulas, passages serve the one sentence that needed th
 tokens ahead and cuts there; here generation stops at the end of the sentence, and whichever mark
 ended it before a blank is restored as a full stop. It masks tokens; here whole words are masked.
 
-Source: docs/methods.md, "FLARE".
+Source: docs/methods, "FLARE".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Differences from the original: its demonstrations are written for each data set, and its reader may
 reason anew; here a repeated sentence ends the loop.
 
-Source: docs/methods.md, "IRCoT".
+Source: docs/methods, "IRCoT".
 """
 
 from __future__ import annotations

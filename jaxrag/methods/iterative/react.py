@@ -19,7 +19,7 @@ Any other text has a defined effect, too:
 Differences from the original: it searches Wikipedia by title; here an index is searched, and a
 title match is a setting. It continues after a repeated action.
 
-Source: docs/methods.md, "ReAct".
+Source: docs/methods, "ReAct".
 """
 
 from __future__ import annotations

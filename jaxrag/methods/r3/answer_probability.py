@@ -4,7 +4,7 @@ The ``n`` best passages are put into the order of P(y|q,d), each read alone, and
 read together. It knows the gold answer, so it is a bound on what a retriever could gain, not a
 method to compare with.
 
-Source: docs/methods.md, "R3: ablations".
+Source: docs/methods, "R3: ablations".
 """
 
 from __future__ import annotations

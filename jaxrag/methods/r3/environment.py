@@ -5,7 +5,7 @@ during training. All requests go through the scheduler, which batches those of m
 through the store, so no result is computed twice with the same model: not in the other phase, not
 after an interruption, not in another run.
 
-Source: docs/methods.md, "R3: pools and thresholds" and "R3: labels and draws".
+Source: docs/methods, "R3: pools and thresholds" and "R3: labels and draws".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ of a gold answer y give two thresholds:
 In training, retrieved passages are labelled by P alone, without generating. Probabilities are
 natural logarithms throughout. Points that the paper leaves open are settings of `Rules`.
 
-Source: docs/methods.md, "R3: pools and thresholds", "R3: labels and draws", "R3: open points".
+Source: docs/methods, "R3: pools and thresholds", "R3: labels and draws", "R3: open points".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ R3 trains the retriever alone (`jaxrag.methods.r3.training`), so answering is pl
 answer from one passage or ten. Prompts depend on the kind of question: open, statement to check, or
 multiple choice; answers are scored by containment.
 
-Source: docs/methods.md, "R3: answering".
+Source: docs/methods, "R3: answering".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search with a retriever that is being trained; docs/methods.md, "R3: ablations".
+"""Search with a retriever that is being trained; docs/methods, "R3: ablations".
 
 R3 searches the tokens of passages, which do not change, and embeds the few passages found with the
 current parameters (`LateSearch`). Its ablations leave out the second part (`BetaSearch`), or search

@@ -1,4 +1,4 @@
-"""Settings of trainings of SiDR and R3; docs/methods.md, "R3: SiDR" and "R3: schedule"."""
+"""Settings of trainings of SiDR and R3; docs/methods, "R3: SiDR" and "R3: schedule"."""
 
 from __future__ import annotations
 

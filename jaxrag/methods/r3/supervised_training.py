@@ -1,6 +1,6 @@
 """Training data of SiDR and DPR: gold passages, against hard negatives and the rest of the batch.
 
-Source: Zhou et al. (SiDR), Karpukhin et al. 2020 (DPR); docs/methods.md, "R3: SiDR", "R3: loss" and
+Source: Zhou et al. (SiDR), Karpukhin et al. 2020 (DPR); docs/methods, "R3: SiDR", "R3: loss" and
 "R3: DPR".
 """
 

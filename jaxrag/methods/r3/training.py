@@ -11,7 +11,7 @@ each of its questions:
 
 Then the contrastive loss of all questions of the step updates the retriever.
 
-Source: docs/methods.md, "R3: algorithm" and "R3: labels and draws".
+Source: docs/methods, "R3: algorithm" and "R3: labels and draws".
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ after the likeliest one before it. There a segment of a long answer extends to t
 here it is a sentence, as in the paper. There a long answer begins without retrieval, whatever the
 threshold, unless the model writes [Retrieval]. `Config.fidelity` covers the other differences.
 
-Source: docs/methods.md, "Self-RAG".
+Source: docs/methods, "Self-RAG".
 """
 
 from __future__ import annotations

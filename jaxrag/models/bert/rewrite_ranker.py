@@ -1,6 +1,6 @@
 """ARS-RAG's ranker: a BERT that scores a question and a rewrite of it, with its checkpoints.
 
-docs/methods.md, "ARS-RAG: ranker": S(q_i, Q) is "BERT encoder + classification head, dropout 0.1".
+docs/methods, "ARS-RAG: ranker": S(q_i, Q) is "BERT encoder + classification head, dropout 0.1".
 The paper does not say how the pair is encoded; here it is one sequence of two segments, as in a
 cross-encoder.
 """

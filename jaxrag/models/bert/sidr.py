@@ -1,6 +1,6 @@
 """SiDR, the retriever of R3: texts as weights over the vocabulary, with its checkpoints.
 
-docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
+docs/methods, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
 index". E(x) is the maximum over the text's tokens of elu(z) + 1, where z are logits: BERT's last
 hidden states, normalised, times the word embeddings. T(x) is 1 at the text's tokens and needs no
 network. Both exclude the token ids below ``first`` (999 in BERT's vocabulary: padding, special and

@@ -1,6 +1,6 @@
 """SiDR's encoder: questions and passages as weights over the vocabulary.
 
-docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
+docs/methods, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
 index". The searches that use them: `jaxrag.retrieval.sidr.semi_parametric`.
 """
 

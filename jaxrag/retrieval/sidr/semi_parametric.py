@@ -1,6 +1,6 @@
 """SiDR's four searches, of token sets and of vectors.
 
-docs/methods.md, "R3: the four searches". A question is E(q), or the set of its tokens T(q); a
+docs/methods, "R3: the four searches". A question is E(q), or the set of its tokens T(q); a
 passage E(d) or T(d):
 
 ============  ==========================================  ======================

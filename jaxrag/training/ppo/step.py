@@ -54,7 +54,7 @@ class KlControl:
 
 @dataclasses.dataclass(frozen=True)
 class PPOTraining:
-    """PPO of trainable RRR (Ma et al., 2023; docs/methods.md, "ERRR: PPO").
+    """PPO of trainable RRR (Ma et al., 2023; docs/methods, "ERRR: PPO").
 
     Defaults are those of the released code where they apply: learning rate 2e-6, 2 passes, beta
     0.001 with target 0.2, gamma 0.99, lambda 0.95, clip 0.2, values not clipped, value loss

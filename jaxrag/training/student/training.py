@@ -1,6 +1,6 @@
 """Fine-tuning of a student on pairs of input and target, such as queries written by a teacher.
 
-docs/methods.md, "ERRR: frozen and trainable" (trainable ERRR is distilled from the frozen one). The
+docs/methods, "ERRR: frozen and trainable" (trainable ERRR is distilled from the frozen one). The
 loss is the mean negative log-probability over all target tokens of the batch, end tokens included,
 so a long target weighs more than a short one.
 """
@@ -41,7 +41,7 @@ Best = Literal["", "loss", "similarity", "accuracy", "exact", "downstream"]
 class StudentTraining(TrainingSettings):
     """Fine-tuning by teacher forcing, on pairs with accumulated gradients.
 
-    ERRR (docs/methods.md, "ERRR: frozen and trainable"): learning rate 1e-4, 3 epochs, batches of
+    ERRR (docs/methods, "ERRR: frozen and trainable"): learning rate 1e-4, 3 epochs, batches of
     4. The paper names no optimiser and no schedule; these and all other settings are our choices.
 
     Attributes:

@@ -56,7 +56,7 @@ def test_frozen_errr():
     assert KNOWN not in reading and "first" not in reading
     assert answer.trace["selected"]["ids"] == ["a", "e", "b"]
     assert [text in reading for text in ("text of a", "text of c")] == [True, False]
-    # docs/methods.md, "ERRR: algorithm": three calls in the frozen setting
+    # docs/methods, "ERRR: algorithm": three calls in the frozen setting
     assert cost["llm_calls"] == 3 and cost["searches"] == 2
 
 

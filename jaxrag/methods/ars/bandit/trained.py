@@ -1,6 +1,6 @@
 """A trained bandit: from a question's embedding to K, and its checkpoint.
 
-K = pi(x) of ARS-RAG (docs/methods.md, "ARS-RAG: algorithm", eqs 4-5): the arm whose network
+K = pi(x) of ARS-RAG (docs/methods, "ARS-RAG: algorithm", eqs 4-5): the arm whose network
 predicts the highest reward, without exploration. A checkpoint is safetensors and a config.json.
 """
 

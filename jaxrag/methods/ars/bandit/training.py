@@ -1,6 +1,6 @@
 """Training a bandit from a table of stored rewards, without a language model.
 
-ARS-RAG's protocol (docs/methods.md, "ARS-RAG: bandit (NeuralUCB)"): 500 epochs in batches of 32,
+ARS-RAG's protocol (docs/methods, "ARS-RAG: bandit (NeuralUCB)"): 500 epochs in batches of 32,
 the mean test reward after every epoch, several seeds. The table holds the reward of every question
 under every arm, but the bandit is shown only that of the arm it plays. A seed determines initial
 weights, order and random draws; it means the same under all reward schemes, and one compiled

@@ -1,7 +1,7 @@
 """Training data of ARS-RAG's ranker: the file of labelled rewrites, and batches of it.
 
 ``labels.jsonl`` has a line per question: ``question_id``, ``question``, ``rewrites`` (N texts) and
-the number of relevant passages of each rewrite, y_i (docs/methods.md, "ARS-RAG: rewrites and
+the number of relevant passages of each rewrite, y_i (docs/methods, "ARS-RAG: rewrites and
 labels"): by the model's word (``labels``), by its log-probabilities (``labels_logprob``, or null)
 and by the gold passages (``labels_gold``, or null). Other fields are ignored.
 """

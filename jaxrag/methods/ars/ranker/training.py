@@ -3,7 +3,7 @@
 A batch has pairs, as in the paper, or questions: then each rewrite is encoded once a step, and the
 10 scores of a question's rewrites give all of its 90 ordered pairs.
 
-Source: docs/methods.md, "ARS-RAG: ranker".
+Source: docs/methods, "ARS-RAG: ranker".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from jaxrag.training.trainer import TrainingSettings
 
 @dataclasses.dataclass(frozen=True)
 class RankerTraining(TrainingSettings):
-    """The training of ARS-RAG's ranker (docs/methods.md, "ARS-RAG: ranker").
+    """The training of ARS-RAG's ranker (docs/methods, "ARS-RAG: ranker").
 
     The paper: batches of 64 pairs, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
     schedule, dropout 0.1, BCE-with-logits. It does not mention ties, warm-up and clipping; weight

@@ -8,7 +8,7 @@ The directory of the job holds metrics.jsonl with a line for each step, every te
 and rewards in rollouts.jsonl, the checkpoints, the trained rewriter in ``optimizer``, and metrics
 of the held-out questions in curves.jsonl and ppo.jsonl (`jaxrag.methods.errr.ppo.figures`).
 
-Source: Ma et al. (2023); docs/methods.md, "ERRR: PPO".
+Source: Ma et al. (2023); docs/methods, "ERRR: PPO".
 """
 
 from __future__ import annotations
