@@ -1,7 +1,7 @@
 """Shared parts of the configs: the grammar METHOD@DATA[+ENGINE], models, settings of small models.
 
 - METHOD: a method that answers questions, or a job such as a training. The docstring of each config
-  lists its METHODs.
+  lists its METHODs. Alone, METHOD is on the quickstart's data, or the factbook's.
 - DATA: a name of `configs.data`, alone or as ``paper-NAME``. For a training that reads files: a
   size (tiny, small or paper), or the directories of the files.
 - ENGINE: ``+vllm`` runs the language model by vLLM in this process instead of by our decoder,
@@ -161,7 +161,7 @@ ARS = Setup(
 
 
 def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
-    """The job of METHOD@DATA[+ENGINE].
+    """The job of METHOD@DATA[+ENGINE]; of METHOD alone, on the data of the example.
 
     Args:
       variant: the text after the config file's ":".
@@ -173,7 +173,11 @@ def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
     """
     method, at, rest = variant.partition("@")
     if not at:
-        _without_method(variant, entries, example)
+        method, plus, engine = variant.partition("+")
+        usual = example.partition("@")[2]
+        if method not in entries or usual not in entries[method].names:
+            _without_method(variant, entries, example)
+        rest = f"{usual}{plus}{engine}"
     if method not in entries:
         _unknown("method", method, entries, variant)
     entry = entries[method]

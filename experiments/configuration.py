@@ -210,7 +210,7 @@ def _help(main: Callable[..., int], arguments: Sequence[str]) -> str:
     config, changes, _ = _split([one for one in arguments if one not in ("-h", "--help")])
     if not config:
         spec = sys.modules[main.__module__].__spec__
-        return usage((spec.name if spec else "").rpartition(".")[2].replace("_", "-"))
+        return usage((spec.name if spec else "").rpartition(".")[2].strip("_").replace("_", "-"))
     file = find(config.partition(":")[0])
     with explained(file):
         described = ast.get_docstring(ast.parse(Path(file).read_bytes()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import keyword
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,14 @@ COMMANDS = {
         ),
     ),
     "ask": Command(f"{CONFIG} QUESTION..."),
+    "import": Command(
+        "FOLDER --out=DIRECTORY",
+        (
+            (TEXT, "out", "", "directory of the data set"),
+            (TEXT, "questions", "", "file of questions: .txt with tabs, .csv or .jsonl"),
+            (POSITIVE, "words", 100, "most words of a passage"),
+        ),
+    ),
     "list": Command("[methods|data|engines|prompts]"),
     "check-model": Command(
         f"{CONFIG} [ROLE...]",
@@ -156,7 +165,7 @@ COMMANDS = {
 
 def module_of(command: str) -> str:
     """The name of a command's script."""
-    return command.replace("-", "_")
+    return command.replace("-", "_") + "_" * keyword.iskeyword(command)
 
 
 def define(command: str) -> flags.FlagValues:

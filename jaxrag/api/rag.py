@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from jaxrag.core.file_states import one_start
+from jaxrag.core.hashing import digest
 from jaxrag.core.printable import html_text, printable
 from jaxrag.core.store import Store, store_path
+from jaxrag.data.documents import question_id, write_folder
+from jaxrag.data.folder import Folder
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.runs.config_file import load as load_config
@@ -207,7 +210,13 @@ def _question(given: str | Question, number: int) -> Question:
     return Question(f"asked-{number + 1}", given, ())
 
 
-def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> Rag:
+def load(
+    source: str | Run | Rag,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    passages: Iterable[str | Passage] = (),
+    questions: Sequence[str | Question] = (),
+) -> Rag:
     """A method with its model and index, from a config file or from settings.
 
     Nothing is loaded before the first question.
@@ -216,11 +225,18 @@ def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> R
       >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny", {"method.gate.threshold": 0.5})
       >>> rag.settings.method.gate.threshold
       0.5
+      >>> notes = ["Bees live in hives.", "Honey is made in June."]
+      >>> bees = jaxrag.load("configs/dtr.py:dtr@tiny", passages=notes)
+      >>> bees.search("Where do bees live?", k=1).passages[0].text
+      'Bees live in hives.'
 
     Args:
       source: FILE:VARIANT of a config, settings, or a loaded method.
       changes: new values of settings by their dotted names, as on the command line: texts, numbers,
         None, or dataclasses.
+      passages: in place of the data: texts, or `jaxrag.types.Passage` with ids and titles. They
+        are written to a folder in the cache that is named by their content.
+      questions: for `jaxrag.run`, beside passages: `jaxrag.Question` with gold answers.
 
     Raises:
       InputError: no such file, variant or setting, or the config describes no run of a method.
@@ -231,7 +247,27 @@ def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> R
         settings = source.settings if isinstance(source, Rag) else source
     if not isinstance(settings, Run):
         raise InputError(f"load takes FILE:VARIANT of a config or a Run, not {settings!r}.")
-    return Rag(edited(settings, changes or {}))
+    settings = edited(settings, changes or {})
+    given = [_passage(one) for one in passages]
+    if questions and not given:
+        raise InputError("questions come with passages: give both, or ask rag.answers(questions).")
+    if given:
+        settings = dataclasses.replace(settings, data=_given(settings, given, questions), limit=0)
+    return Rag(settings)
+
+
+def _given(run: Run, passages: list[Passage], questions: Sequence[str | Question]) -> Folder:
+    """The folder of given passages and questions, which is named by their content."""
+    asked = [q if isinstance(q, Question) else Question(question_id(q), q, ()) for q in questions]
+    folder = Path(run.cache) / "given" / digest(repr(passages), repr(asked))[:16]
+    if not folder.exists():
+        write_folder(folder, passages, asked)
+    return Folder(str(folder))
+
+
+def _passage(given: str | Passage) -> Passage:
+    name = f"p{digest(given)[:8]}" if isinstance(given, str) else ""
+    return given if isinstance(given, Passage) else Passage(name, "", given)
 
 
 def search(source: str | Run | Rag, text: str, k: int = 5) -> FoundPassages:

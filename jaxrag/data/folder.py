@@ -3,6 +3,7 @@
 - ``queries.jsonl``, ``train.jsonl`` or another file of questions: ``{"id", "question", "answers"}``
   and optionally ``choices``, whose letters may stand for answers. Without ``answers``, questions
   serve to compare retrievers.
+  A folder with a corpus alone has no questions: it can be searched and asked.
 - ``corpus.jsonl``: ``{"id", "text"}`` and optionally ``title``.
 - ``qrels.jsonl``, optional: gold passages as ``{"query_id", "passage_ids"}``.
 
@@ -57,6 +58,10 @@ class Folder(QuestionFiles):
             the task.
         """
         check_local({"path": self.path, "corpus": self.corpus})
+        source = Path(self.path)
+        if self.split == "queries" and [*source.glob("*.jsonl")] == [source / "corpus.jsonl"]:
+            passages = _converted_corpus(source / "corpus.jsonl", Path(cache))
+            return Dataset(source.name, (), passages, {}, passages.identity)
         root, passages = _convert(Path(self.path), Path(cache), self.split, self.corpus)
         return self.converted(Path(self.path).name, root, passages)
 
@@ -67,11 +72,9 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
     searched = _file(Path(corpus or source), "corpus", _CORPUS_HELP)
     qrels = source / "qrels.jsonl"
     records = cache / "digests"
-    found, asked = hashed_once(searched, records), hashed_once(questions, records)
+    asked = hashed_once(questions, records)
     judged = [hashed_once(qrels, records)] if qrels.is_file() else []
-    passages = convert_corpus(
-        cache, _key(found), searched, lambda: read_as_hashed(_passages(searched), [found])
-    )
+    passages = _converted_corpus(searched, cache)
     own = searched.parent.resolve() == source.resolve()
     parts = [_key(asked), "".join(map(_key, judged)), passages.identity, own]
 
@@ -89,6 +92,13 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
 
     root = convert_questions(cache, split, short_hash(json.dumps(parts)), read)
     return root, passages
+
+
+def _converted_corpus(file: Path, cache: Path) -> Passages:
+    found = hashed_once(file, cache / "digests")
+    return convert_corpus(
+        cache, _key(found), file, lambda: read_as_hashed(_passages(file), [found])
+    )
 
 
 _CORPUS_HELP = "the passages to search; data.corpus can name another folder"

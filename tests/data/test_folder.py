@@ -344,12 +344,12 @@ def test_not_utf8_is_refused(source, tmp_path):
 @pytest.mark.parametrize(
     ("remove", "expected"),
     [
-        ("queries", r"queries.jsonl: no such file .* the folder has corpus.jsonl"),
+        ("queries", r"queries.jsonl: no such file .* the folder has corpus.jsonl, other.jsonl"),
         ("corpus", r"corpus.jsonl: no such file .*data.corpus can name another folder"),
     ],
 )
 def test_missing_files_are_named(source, tmp_path, remove, expected):
-    (source / f"{remove}.jsonl").unlink()
+    (source / f"{remove}.jsonl").rename(source / "other.jsonl")
     with pytest.raises(InputError, match=expected):
         Folder(str(source)).load(tmp_path / "cache")
 

@@ -14,6 +14,7 @@ from jaxrag.data.sets import SETS
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
+from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job
 from jaxrag.runs.needs import check_needs
 from jaxrag.runs.run import Run
@@ -212,6 +213,15 @@ def test_every_paper_variant_runs_on_both_engines(config: str, engine: str) -> N
         assert set(refused) == ({"train_ranker"} if config == "ars" else set())
 
 
+def test_a_method_alone_is_on_the_usual_data() -> None:
+    for config, method, whole in (
+        ("dtr", "standard_rag+vllm", "standard_rag@quickstart+vllm"),
+        ("errr", "react", "react@factbook"),
+    ):
+        assert get(config, method) == get(config, whole)
+    assert load("configs/dtr.py") == load("configs/dtr.py:dtr@quickstart")
+
+
 @pytest.mark.parametrize(
     ("config", "variant", "message"),
     [
@@ -222,7 +232,7 @@ def test_every_paper_variant_runs_on_both_engines(config: str, engine: str) -> N
         ),
         ("dtr", "train", r"such as dtr@quickstart_train\."),
         ("dtr", "paper-nq+vllm", r"such as dtr@paper-nq\+vllm\."),
-        ("errr", "react", r"such as react@tiny\."),
+        ("errr", "train_optimizer", r"such as train_optimizer@tiny\."),
         ("ars", "train_bandit", r"such as train_bandit@DIRECTORY\."),
         ("ars", "train_bandit@", "give train_bandit@DIRECTORY"),
         ("ars", "train_bandit@,", "give train_bandit@DIRECTORY"),

@@ -1,0 +1,202 @@
+"""Passages from a folder of documents, and the folder of JSONL files that they are written to.
+
+- A document is a file that ends in .txt, .md or .html, or a row of a .jsonl or .csv file: its
+  ``text`` and optionally ``id`` and ``title``. Other files are left out.
+- Its title is the row's, the first heading of Markdown, the ``<title>`` of HTML; else the name of
+  the file without its ending.
+- A passage has as many whole paragraphs, in their order, as fit into a number of words. A longer
+  paragraph is cut at ends of sentences, a longer sentence between words. A heading begins one.
+- Its id is the file's path below the folder (or the row's id), "#", and the first eight hex digits
+  of its text's SHA-256: it stays as long as the text does. A row with an id of its own that fits
+  into one passage keeps it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxrag.core import jsonl
+from jaxrag.core.hashing import digest_bytes
+from jaxrag.core.jsonl_input import InputLine, read_input
+from jaxrag.core.tables import read_table
+from jaxrag.text.sentences import sentences
+from jaxrag.types import InputError, Passage, Question
+
+ENDINGS = (".txt", ".md", ".html", ".htm", ".jsonl", ".csv")
+WORDS = 100
+"""Most words of a passage."""
+
+_HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
+
+
+class Document(NamedTuple):
+    """A document's id, title and text, in which "# " begins a heading; ``own``: the id is given."""
+
+    id: str
+    title: str
+    text: str
+    own: bool = False
+
+
+def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
+    """The documents in and below a folder, by path, but for those below the folder ``leave``.
+
+    Raises:
+      InputError: there is none, or a file is damaged; the message names the file.
+    """
+    found = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() in ENDINGS)
+    files = [file for file in found if file.is_file() and leave not in file.parents]
+    if not files:
+        raise InputError(f"{folder} has no document: no file ends in {', '.join(ENDINGS)}.")
+    for file in files:
+        name, ending = str(file.relative_to(folder)), file.suffix.lower()
+        if ending in (".jsonl", ".csv"):
+            yield from (_of_row(row, name, file.stem) for row in _rows(file))
+            continue
+        text, title = _read(file), ""
+        if ending.startswith(".htm"):
+            page = _Page()
+            page.feed(text)
+            page.close()
+            text, title = "".join(page.parts), " ".join(page.title.split())
+        elif ending == ".md" and (first := _HEADING.search(text)):
+            text, title = text.replace(first.group(), "", 1), first.group(1)
+        else:
+            text = _HEADING.sub(r"\1", text)
+        yield Document(name, title or file.stem, text)
+
+
+def passages(document: Document, words: int = WORDS) -> list[Passage]:
+    """The passages of a document by the rule above, those with the same text once."""
+    chunks: list[list[str]] = [[]]
+    for part in re.split(r"\n\s*\n", _HEADING.sub(r"\n\n\g<0>\n\n", document.text)):
+        heading = _HEADING.match(part.strip())
+        for unit in _units(heading.group(1) if heading else part, words):
+            if heading or sum(map(_count, chunks[-1])) + _count(unit) > words:
+                chunks.append([])
+            chunks[-1].append(unit)
+    texts = dict.fromkeys(" ".join(chunk) for chunk in chunks if chunk)
+    keeps_id = document.own and len(texts) == 1
+    return [
+        Passage(
+            document.id if keeps_id else f"{document.id}#{digest_bytes(text.encode())[:8]}",
+            document.title,
+            text,
+        )
+        for text in texts
+    ]
+
+
+def questions(file: Path) -> Iterator[Question]:
+    """The questions of a file: .jsonl, .csv, or lines of a question and answers between tabs.
+
+    A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. A
+    question without an id gets one that stays as long as its text does.
+
+    Raises:
+      InputError: it is damaged; the message names file, line and field.
+    """
+    if file.suffix.lower() in (".jsonl", ".csv"):
+        for row in _rows(file):
+            text, one = row.string("question"), row.string("answer", optional=True)
+            answers = row.answers("answers") if "answers" in row.fields else (one,) if one else ()
+            name = row.identifier("id") if "id" in row.fields else question_id(text)
+            yield Question(name, text, answers)
+        return
+    for line in filter(str.strip, _read(file).splitlines()):
+        text, *answers = (cell.strip() for cell in line.split("\t"))
+        yield Question(question_id(text), text, tuple(filter(None, answers)))
+
+
+def question_id(text: str) -> str:
+    """An id that depends on the question's text alone."""
+    return f"q{digest_bytes(text.encode())[:8]}"
+
+
+def write_folder(
+    folder: Path, corpus: Iterable[Passage], asked: Sequence[Question] = ()
+) -> tuple[int, int]:
+    """Writes corpus.jsonl, and queries.jsonl if there are questions; their numbers.
+
+    Raises:
+      InputError: there is no passage.
+    """
+    rows = [dataclasses.asdict(one) for one in dict.fromkeys(corpus)]
+    if not rows:
+        raise InputError("There is no passage: the documents have no text.")
+    folder.mkdir(parents=True, exist_ok=True)
+    jsonl.write(folder / "corpus.jsonl", rows)
+    if asked:
+        kept = [{"answers": list(one.answers)} if one.answers else {} for one in asked]
+        lines = [{"id": q.id, "question": q.text} | k for q, k in zip(asked, kept, strict=True)]
+        jsonl.write(folder / "queries.jsonl", lines)
+    return len(rows), len(asked)
+
+
+def _rows(file: Path) -> Iterator[InputLine]:
+    """The records of a .jsonl or .csv file."""
+    table = file.suffix.lower() == ".csv"
+    return read_table(file, separator=",", quoted=True) if table else read_input(file)
+
+
+def _of_row(row: InputLine, name: str, title: str) -> Document:
+    own = "id" in row.fields
+    found = row.string("title", optional=True) or title
+    return Document(row.identifier("id") if own else name, found, row.string("text"), own)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8 ({error.reason}): save it as UTF-8.") from None
+
+
+def _count(text: str) -> int:
+    return len(text.split())
+
+
+def _units(paragraph: str, words: int) -> Iterator[str]:
+    """A paragraph whole if it fits, else its sentences, of which a longer one is cut."""
+    text = " ".join(paragraph.split())
+    for one in sentences(text) if _count(text) > words else [text]:
+        run = one.split()
+        yield from (" ".join(run[i : i + words]) for i in range(0, len(run), words))
+
+
+class _Page(HTMLParser):
+    """The title and the text of an HTML page, with a blank line between its blocks."""
+
+    _INLINE = frozenset(
+        ("a", "b", "code", "em", "i", "kbd", "mark", "q", "small", "span", "strong")
+    )
+    _HIDDEN = frozenset(("script", "style", "template", "noscript"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.title, self._open = "", ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begins a block, a heading, or what is not shown."""
+        if tag in self._HIDDEN or tag == "title":
+            self._open = tag
+        elif tag not in self._INLINE:
+            self.parts.append("\n\n# " if re.fullmatch("h[1-6]", tag) else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Ends a block."""
+        self._open = "" if tag == self._open else self._open
+        self.parts += ["\n\n"] * (tag not in self._INLINE)
+
+    def handle_data(self, data: str) -> None:
+        """Adds text, whose line ends are spaces."""
+        if self._open == "title":
+            self.title += data
+        elif not self._open:
+            self.parts.append(re.sub(r"\s+", " ", data))
