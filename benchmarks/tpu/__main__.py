@@ -3,7 +3,7 @@
     python -m benchmarks.tpu             all programs
     python -m benchmarks.tpu --fast      those that take at most 6 minutes on two cores
     python -m benchmarks.tpu --only decode
-    python -m benchmarks.tpu --record    writes recorded.json and the table in docs/tpu.md;
+    python -m benchmarks.tpu --record    writes recorded.json and the table in docs/results/tpu.md;
                                          a program's rows as soon as it has been compiled
 
 It fails where a program does not compile, does not fit its chips, or moves 10 % more bytes of HBM
@@ -31,7 +31,7 @@ from benchmarks.tpu.program import lower_for_gpu, measure
 
 FOLDER = Path(__file__).parent
 RECORDED = FOLDER / "recorded.json"
-PAGE = FOLDER.parent.parent / "docs" / "tpu.md"
+PAGE = FOLDER.parent.parent / "docs" / "results" / "tpu.md"
 _START, _END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
