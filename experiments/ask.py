@@ -5,11 +5,14 @@
 prints what the model answered directly, its uncertainty u and the threshold, what was found by the
 question and by the pseudo-context, which passages were given to the reader (marked with *) and why,
 and the answer. Settings are changed as for `jaxrag run`. Several questions are answered in one
-batch. Models and index are loaded or built first; results are kept in the store.
+batch; ``--json`` prints for each one line with ``question``, ``answer``, ``trace``, ``cost`` and
+``passages``. Models and index are loaded or built first; results are kept in the store.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -22,12 +25,18 @@ from jaxrag.types import InputError
 
 def main(argv: Sequence[str]) -> int:
     """Answers the questions and prints their traces."""
-    run, questions, _ = parse_job(argv, "ask", kind=Run)
+    run, questions, values = parse_job(argv, "ask", kind=Run)
     if not questions:
         raise InputError('give a question in quotes, such as "What is the capital of Peru?"')
     console = Console()
     for answer in Rag(run).answers(questions):
-        console.print(answer)
+        if values.json:
+            passages = {name: dataclasses.asdict(one) for name, one in answer.passages.items()}
+            found = {"question": answer.question.text, "answer": answer.text}
+            found |= {"trace": answer.trace, "cost": answer.cost, "passages": passages}
+            print(json.dumps(found))
+        else:
+            console.print(answer)
     return 0
 
 

@@ -1,4 +1,9 @@
-"""Explains scores of SiDR by the tokens that contribute most.
+"""Shows how one answer of a run was found; or explains scores of SiDR by their tokens.
+
+    jaxrag explain runs/dtr "currency of the Bahamas"
+
+prints the trace of a question of a run, which is named by its id or a part of its text: what was
+decided, searched and read.
 
     jaxrag explain --config configs/r3.py:r3@factbook \\
         --question "What is the currency of the Bahamas?"
@@ -10,6 +15,7 @@ first passage that was read, and writes them into the run directory, for `jaxrag
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,20 +23,30 @@ from typing import Any
 
 from rich.console import Console
 
-from jaxrag.core.printable import terminal_text
-from jaxrag.evaluation.records import differences, read_run
+from jaxrag.api.rag import TracedAnswer
+from jaxrag.core.printable import printable, terminal_text
+from jaxrag.evaluation.records import differences, read_passages, read_run
 from jaxrag.evaluation.report import explanations
-from jaxrag.experiments.configuration import parse, script
+from jaxrag.experiments.configuration import parse, parse_named, script
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.parts import open_index
 from jaxrag.runs.run import Run
-from jaxrag.types import InputError
+from jaxrag.types import InputError, Passage, Question
 
 
 def main(argv: Sequence[str]) -> int:
-    """Explains a question, or some of a run."""
+    """Prints a question's trace, or explains a question, or some of a run."""
+    if not any(one.startswith("--config") for one in argv):
+        names, _ = parse_named(argv, "explain")
+        if len(names) != 2:
+            raise InputError("give a run and a question: jaxrag explain RUN QUESTION")
+        answer = _answer(Path(names[0]), names[1])
+        Console().print(answer)
+        if right := answer.question.answers:
+            print(printable(f"right answers: {', '.join(right)}"))
+        return 0
     run, values = parse(argv, "explain", kind=Run)
     if bool(values.question) == bool(values.workdir):
         raise InputError("give one of the two: --question=TEXT or --workdir=DIRECTORY of a run.")
@@ -47,6 +63,20 @@ def main(argv: Sequence[str]) -> int:
     if values.workdir:
         print(f"wrote {Path(values.workdir) / explanations.NAME}")
     return 0
+
+
+def _answer(path: Path, wanted: str) -> TracedAnswer:
+    """The answer of a run to the first question with an id, or with some words."""
+    records = [one for one in read_run(path).records if "error" not in one]
+    texts = {one["question"]: one for one in records if wanted.lower() in one["question"].lower()}
+    found = next((one for one in records if one["question_id"] == wanted), None)
+    if found is None and not texts:
+        near = difflib.get_close_matches(wanted, [one["question"] for one in records], 1, 0)
+        raise InputError(f"{path} has no answer to {wanted!r}. Nearest: {''.join(near)!r}.")
+    one = found or next(iter(texts.values()))
+    question = Question(one["question_id"], one["question"], tuple(one["gold_answers"]))
+    passages = {name: Passage(**row) for name, row in read_passages(path).items()}
+    return TracedAnswer(question, one["prediction"], one["trace"], one["cost"], passages)
 
 
 def _index(run: Run) -> SidrIndex:

@@ -48,7 +48,18 @@ COMMANDS = {
             (TEXT, "data", "quickstart", "data set of configs/data.py"),
         ),
     ),
-    "ask": Command(f"{CONFIG} QUESTION..."),
+    "ask": Command(
+        f"{CONFIG} QUESTION...",
+        ((SWITCH, "json", False, "print one line of JSON for each question"),),
+    ),
+    "predict": Command(
+        f"{CONFIG} --questions=FILE --out=FILE",
+        (
+            (TEXT, "questions", "", "file of questions: lines, .csv or .jsonl"),
+            (TEXT, "out", "", "file of answers to write, a JSON object a line"),
+            (TEXT, "workdir", "", "run directory of the answers; none is beside the file"),
+        ),
+    ),
     "import": Command(
         "FOLDER --out=DIRECTORY",
         (
@@ -90,7 +101,7 @@ COMMANDS = {
     ),
     "status": Command("RUN...", ((TEXT, "prices", "", "JSON file with prices of models"),)),
     "explain": Command(
-        f"{CONFIG} --question=TEXT | --workdir=RUN",
+        f"RUN QUESTION | {CONFIG} --question=TEXT | --workdir=RUN",
         (
             (TEXT, "question", "", "question to explain"),
             (SEVERAL, "passages", [], "passage id; without any, the best passages"),

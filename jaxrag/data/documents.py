@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxrag.core import jsonl
-from jaxrag.core.hashing import digest_bytes
+from jaxrag.core.hashing import digest, digest_bytes
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.tables import read_table
+from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.text.sentences import sentences
 from jaxrag.types import InputError, Passage, Question
 
@@ -111,6 +112,28 @@ def questions(file: Path) -> Iterator[Question]:
     for line in filter(str.strip, _read(file).splitlines()):
         text, *answers = (cell.strip() for cell in line.split("\t"))
         yield Question(question_id(text), text, tuple(filter(None, answers)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Questions of a file, without gold answers, over the passages of other data.
+
+    Attributes:
+      file: as `questions` reads it.
+      source: whose passages are searched.
+    """
+
+    file: str
+    source: DataSettings
+
+    def load(self, cache: Path) -> Dataset:
+        """The passages of the source, and the questions of the file in place of its own."""
+        if not Path(self.file).is_file():
+            raise InputError(f"there is no file of questions {self.file}.")
+        asked = {q.id: Question(q.id, q.text, ()) for q in questions(Path(self.file))}
+        passages = self.source.load(cache).passages
+        identity = digest(passages.identity, repr(asked))
+        return Dataset(Path(self.file).stem, tuple(asked.values()), passages, {}, identity)
 
 
 def question_id(text: str) -> str:

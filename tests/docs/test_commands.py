@@ -62,6 +62,8 @@ def check_script(name: str, arguments: list[str]) -> None:
     argv, name = [name, *arguments], name.replace("_", "-")
     if name == "ask":
         assert parse_job(argv, name, kind=Run)[1]
+    elif name == "explain" and "--config" not in " ".join(arguments):
+        assert len(parse_named(argv, name)[0]) == 2
     elif CONFIG in SCRIPTS[name].arguments:
         job, values = parse(argv, name, kind=Job if name == "run" else Run)
         if name == "sweep":

@@ -1,0 +1,46 @@
+"""Answers questions that have no gold answers, and writes the answers to a file.
+
+    jaxrag predict --config configs/dtr.py:dtr --questions questions.txt --out answers.jsonl
+
+``--questions`` is a file of lines, a .csv with a column ``question``, or a .jsonl with ``question``
+and optionally ``id``. Each line of the result has ``id``, ``question`` and ``answer`` (or
+``error``). The passages are those of the config's data. The answers are kept in a run directory,
+by default beside the file, from which the same command goes on after an interruption; ``jaxrag
+explain`` shows how each was found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrag.core import jsonl
+from jaxrag.data.documents import Asked
+from jaxrag.evaluation.records import read_run
+from jaxrag.experiments.configuration import parse, script
+from jaxrag.runs.run import Run, execute
+from jaxrag.types import InputError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answers the questions and writes the file."""
+    run, values = parse(argv, "predict", kind=Run)
+    if not values.questions or not values.out:
+        raise InputError("give --questions=FILE and --out=FILE.jsonl")
+    out = Path(values.out)
+    work = Path(values.workdir or out.with_suffix(".run"))
+    asked = Asked(values.questions, run.data)
+    errors = execute(dataclasses.replace(run, data=asked, limit=0), work)["errors"]
+    lines = []
+    for one in read_run(work).records:
+        found = {"error": one["error"]} if "error" in one else {"answer": one["prediction"]}
+        lines.append({"id": one["question_id"], "question": one["question"], **found})
+    jsonl.write(out, lines)
+    print(f"wrote {len(lines):,} answers to {out}, {errors} of them errors")
+    print(f"next: jaxrag explain {work} {lines[0]['id']}")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    script(main)
