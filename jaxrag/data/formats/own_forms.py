@@ -24,6 +24,7 @@ from jaxrag.data.question_kinds import VERDICTS
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import InputError, Passage, Question
 
+_MOST_BYTES = 100_000_000  # of the file of paragraphs, which has some 10 MB
 _OPTIONS = ("opa", "opb", "opc", "opd")
 _EXPLAINED = re.compile(
     r"^\W*ans(?:wer)?\b[\s.:;\-(]*(?:is\b)?[\s.:;\-('\"]*([a-d])\b", re.IGNORECASE
@@ -134,8 +135,11 @@ def read_strategyqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
 
 def _paragraphs(file: Path) -> dict[str, Passage]:
     with open_packed(file) as stream:
+        data = stream.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(f"{file} has over {_MOST_BYTES / 1e6:.0f} MB: it is another file")
         try:
-            whole = InputLine(file, 1, dict(parse_json(stream.read())), "object")
+            whole = InputLine(file, 1, dict(parse_json(data)), "object")
         except (ValueError, TypeError) as error:
             raise InputError(f"{file}: not one JSON object ({error}); get it again") from None
     entries = {name: whole.record(name) for name in whole.fields}
