@@ -196,7 +196,7 @@ _ROWS = (
     ),
     PublishedSet(
         "ambigqa",
-        "AmbigQA (AmbigNQ): questions of Natural Questions with the answers to all their readings",
+        "AmbigQA (AmbigNQ): questions of Natural Questions, many with several readings",
         {"train": 10_036, "dev": 2_002},
         "Min et al., AmbigQA: Answering Ambiguous Open-domain Questions, EMNLP 2020",
         files=f"{_FLASHRAG}ambig_qa/{{split}}.jsonl",
