@@ -32,7 +32,7 @@ from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.status import named_directories
-from jaxrag.evaluation.summary import BASELINE, summarise
+from jaxrag.evaluation.summary import summarise
 from jaxrag.experiments.options import define, usage
 from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import class_name, edited, settings
@@ -144,10 +144,9 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
     return config, changes, rest
 
 
-def show(run_dirs: Sequence[Path], *, baseline: str = BASELINE) -> None:
+def show(run_dirs: Sequence[Path]) -> None:
     """Prints the table of some runs; it has its full width even if the terminal is narrower."""
-    rows = summarise(run_dirs, baseline=baseline)
-    Console(width=max(Console().width, 104)).print(terminal_table(rows))
+    Console(width=max(Console().width, 104)).print(terminal_table(summarise(run_dirs)))
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:

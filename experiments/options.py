@@ -89,7 +89,10 @@ COMMANDS = {
             (LIST, "values", [], "its values, with commas between them"),
         ),
     ),
-    "compare": Command("RUN...", (_BASELINE,)),
+    "compare": Command(
+        "RUN... [FILE...]",
+        (_BASELINE, (SHARE, "printed", None, "exact match of a paper, in percent")),
+    ),
     "report": Command(
         "RUN...",
         (

@@ -175,8 +175,10 @@ def passage_has(
 
 
 def gate(record: Record) -> dict[str, float]:
-    """Whether the gate chose to retrieve, and whether anything was searched."""
-    trace = record.get("trace", {})
+    """Whether the gate chose to retrieve, and whether anything was searched; of a trace alone."""
+    if "trace" not in record:
+        return {}
+    trace = record["trace"]
     searched = bool(trace.get("searches"))
     decided = trace.get("gate", {}).get("retrieve", searched)
     return {"retriever_activation": float(searched), "trigger": float(decided)}

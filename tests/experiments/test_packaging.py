@@ -23,7 +23,7 @@ from jaxrag.reproduction.substitutes import INDEXES
 from jaxrag.reproduction.tables import SCALES
 from jaxrag.runs.config_file import find, load
 from jaxrag.runs.placement import ENGINES
-from tests.docs.test_own_method import block_of_readme
+from tests.docs.test_own_method import documented_block
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,7 +119,7 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     for name in ("configs", "experiments"):  # packages of the user's own
         (user / name).mkdir(parents=True)
         (user / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
-    (user / "twice.py").write_text(block_of_readme("Twice"))
+    (user / "twice.py").write_text(documented_block("Twice"))
     monkeypatch.setenv("PYTHONPATH", str(user))
 
     def output(*words: str) -> str:

@@ -161,6 +161,8 @@ OTHERS = {
     "jaxrag, a script's flag": ("jaxrag", "status", "--runs=x"),
     "status, unpaired surrogate": ("status", "a\udcffb"),
     "compare, nothing": ("compare",),
+    "compare, a file alone": ("compare", "README.md"),
+    "compare, no number": ("compare", "configs", "--printed=many"),
     "compare, no run": ("compare", "nowhere"),
     "compare, no runs below": ("compare", "configs"),
     "compare, a pattern of nothing": ("compare", "nowhere/*"),

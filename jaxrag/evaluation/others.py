@@ -1,0 +1,75 @@
+"""Answers of other systems to the questions of a run, as the records of another run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrag.core.json_text import parse_json
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.progress import tell
+from jaxrag.core.tables import read_table
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.text.sentences import word_key
+from jaxrag.types import InputError
+
+FIELDS = ("pred", "prediction", "answer", "response", "output")
+"""Names of the field with the answer, the first that is there; also within ``output``."""
+
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.S)
+
+
+def read_answers(file: Path, like: RunRecords) -> RunRecords:
+    """The answers of a file to the questions of a run, with the run's gold answers.
+
+    The file is a JSON list (FlashRAG's intermediate_data.json is one), JSONL or CSV; each entry has
+    ``question`` and one of `FIELDS`. Of a text with <answer> tags, as Search-R1's model writes
+    them, the last answer counts. Questions are the same if their words are.
+
+    Raises:
+      InputError: the file is damaged, an entry has no question or answer, or the run has none of
+        the questions.
+    """
+    found = {word_key(question): answer for question, answer in _entries(file)}
+    kept = ("question_id", "question", "gold_answers", "gold_passages", "normalization")
+    records = tuple(
+        {name: one[name] for name in kept if name in one}
+        | {"prediction": found[word_key(one["question"])]}
+        for one in like.records
+        if word_key(one["question"]) in found
+    )
+    if not records:
+        raise InputError(f"{file} answers none of the questions of {like.path}.")
+    if len(records) < max(len(found), len(like.records)):
+        tell(f"{file}: {len(records):,} of {len(like.records):,} questions have an answer there")
+    config = {"method": {"name": file.stem}, "dataset": like.config.get("dataset", {})}
+    return RunRecords(file, config, [], records, {}, True)
+
+
+def _entries(file: Path) -> list[tuple[str, str]]:
+    """Question and answer of each entry."""
+    if file.suffix == ".json":
+        try:
+            rows = parse_json(file.read_bytes())
+        except ValueError as error:
+            raise InputError(f"{file} is not JSON ({error}).") from None
+    else:
+        table = file.suffix == ".csv"
+        lines = read_table(file, separator=",", quoted=True) if table else read_input(file)
+        rows = [line.fields for line in lines]
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise InputError(f"{file} is not a list of objects with a question and an answer.")
+    return [_entry(row, f"{file}, entry {number}") for number, row in enumerate(rows, 1)]
+
+
+def _entry(row: Mapping[str, Any], where: str) -> tuple[str, str]:
+    inner = row.get("output")
+    places = (inner, row) if isinstance(inner, Mapping) else (row,)
+    texts = [place[name] for place in places for name in FIELDS if name in place]
+    answer = next((text for text in texts if isinstance(text, str)), None)
+    if not isinstance(row.get("question"), str) or answer is None:
+        raise InputError(f"{where} lacks a question, or an answer in one of {', '.join(FIELDS)}.")
+    tagged = _TAGGED.findall(answer)
+    return row["question"], (tagged[-1] if tagged else answer).strip()
