@@ -201,15 +201,12 @@ def build_set(
                 _check_built_sizes(published, built, directory)
             return built
         _log.warning("%s was built from other files; it is replaced", directory)
-    survey = _Survey(published)
-    for split in files:
-        survey.read(split, files[split], any_size=any_size)
+    built = _survey(published, files, record, any_size=any_size)
     if not any_size:
-        _check_contexts_size(published, len(survey.contexts))
-    built = survey.result(record)
-    if survey.contexts:
+        _check_contexts_size(published, built.contexts["passages"])
+    if built.contexts["passages"]:
         contexts = read_as_hashed(_contexts(published, files), sources.values())
-        _write_contexts(published, contexts, cache, len(survey.contexts))
+        _write_contexts(published, contexts, cache)
     questions = {
         split: (
             LabelledQuestion(row.question, row.gold)
@@ -244,70 +241,58 @@ def _check_contexts_size(published: PublishedSet, count: int) -> None:
         )
 
 
-class _Survey:
-    """Figures and checks of a set, split by split."""
-
-    def __init__(self, published: PublishedSet) -> None:
-        self._published = published
-        self._splits: dict[str, SplitFigures] = {}
-        self._texts: dict[str, set[int]] = {}
-        self.contexts: dict[int, int] = {}  # hash of the id -> hash of the content
-        self._conflicts, self._gold = 0, set[int]()
-
-    def read(self, split: str, files: Mapping[str, Path], *, any_size: bool) -> None:
-        """Reads a split."""
-        figures = SplitFigures(published=self._published.splits[split])
-        texts, ids = set[int](), set[int]()
-        where = f"{split} of {self._published.name} ({', '.join(map(str, files.values()))})"
-        for row in _rows(self._published, files, split, "checking"):
+def _survey(
+    published: PublishedSet,
+    files: SplitFiles,
+    record: Mapping[str, Mapping[str, Any]],
+    *,
+    any_size: bool,
+) -> BuiltSet:
+    """Reads all splits for their figures; refuses repeated ids and, by default, other sizes."""
+    splits, texts = dict[str, SplitFigures](), dict[str, set[int]]()
+    gold, contexts = set[int](), dict[int, int]()  # hashes of ids; of contexts also of the content
+    conflicts = 0
+    for split, paths in files.items():
+        where = f"{split} of {published.name} ({', '.join(map(str, paths.values()))})"
+        figures, ids = SplitFigures(published=published.splits[split]), set[int]()
+        splits[split], texts[split] = figures, set()
+        for row in _rows(published, paths, split, "checking"):
             figures.add(row)
-            question = row.question
-            if (key := hash64(question.id)) in ids:
+            if (key := hash64(row.question.id)) in ids:
                 raise InputError(
-                    f"{where}: {question.id!r} is the id of two questions; the second is number "
-                    f"{figures.questions:,}"
+                    f"{where}: {row.question.id!r} is the id of two questions; the second is "
+                    f"number {figures.questions:,}"
                 )
             ids.add(key)
-            texts.add(question_hash(question.text))
-            self._read_contexts(row)
-        figures.repeated = figures.questions - len(texts)
+            texts[split].add(question_hash(row.question.text))
+            gold |= {hash64(one.id) for one in row.gold if not one.corpus}
+            for passage in row.contexts:
+                content = hash64(f"{passage.title}\n{passage.text}")
+                conflicts += contexts.setdefault(hash64(passage.id), content) != content
+        figures.repeated = figures.questions - len(texts[split])
         if figures.questions != figures.published and not any_size:
             raise InputError(
                 f"{where} has {figures.questions:,} questions, but the published split has "
                 f"{figures.published:,}: is a file cut or of another version? --any_size accepts it"
             )
-        self._splits[split], self._texts[split] = figures, texts
-
-    def _read_contexts(self, row: SetRow) -> None:
-        for passage in row.contexts:
-            content = hash64(f"{passage.title}\n{passage.text}")
-            self._conflicts += self.contexts.setdefault(hash64(passage.id), content) != content
-        self._gold |= {hash64(gold.id) for gold in row.gold if not gold.corpus}
-
-    def result(self, record: Mapping[str, Mapping[str, Any]]) -> BuiltSet:
-        """The figures of all splits that were read."""
-        name = self._published.name
-        if self._conflicts:
-            _log.warning(
-                "%s: %d contexts have the id of an earlier one with another text; the first is "
-                "kept",
-                *(name, self._conflicts),
-            )
-        if missing := len(self._gold - self.contexts.keys()):
-            _log.warning(
-                "%s: %d gold passages are no question's contexts; over the contexts they count as "
-                "not found",
-                *(name, missing),
-            )
-        pairs = itertools.combinations(self._splits, 2)
-        return BuiltSet(
-            name=name,
-            splits=self._splits,
-            absent=tuple(one for one in self._published.splits if one not in self._splits),
-            shared={f"{a}/{b}": len(self._texts[a] & self._texts[b]) for a, b in pairs},
-            contexts={"passages": len(self.contexts), "conflicts": self._conflicts},
-            files=record,
-        )
+    for count, what in (
+        (conflicts, "contexts have the id of an earlier one with another text; the first is kept"),
+        (
+            len(gold - contexts.keys()),
+            "gold passages are no question's contexts; over the contexts they count as not found",
+        ),
+    ):
+        if count:
+            _log.warning("%s: %d %s", published.name, count, what)
+    pairs = itertools.combinations(splits, 2)
+    return BuiltSet(
+        name=published.name,
+        splits=splits,
+        absent=tuple(split for split in published.splits if split not in splits),
+        shared={f"{a}/{b}": len(texts[a] & texts[b]) for a, b in pairs},
+        contexts={"passages": len(contexts), "conflicts": conflicts},
+        files=record,
+    )
 
 
 def _rows(
@@ -323,12 +308,9 @@ def _rows(
         advance(number % _REPORTED)
 
 
-def _write_contexts(
-    published: PublishedSet, contexts: Iterator[Passage], cache: Path, count: int
-) -> None:
+def _write_contexts(published: PublishedSet, contexts: Iterator[Passage], cache: Path) -> None:
     """Writes the contexts; those that are there already stay if they are the same."""
     directory = corpus_directory(published.contexts_name, cache)
-    _log.info("writing %d contexts to %s", count, directory)
     new = _beside(directory)
     identity = write_passages(new, contexts).identity
     if is_complete(directory) and Passages.open(directory).identity == identity:

@@ -19,9 +19,8 @@ from jaxrag.types import Passage, Question
 
 
 class Case(NamedTuple):
-    """Files of a set in a published form, and the rows of each split that they give."""
+    """Files of a set in their published form, and the rows of each split that they give."""
 
-    name: str
     files: Mapping[str, bytes]
     rows: Mapping[str, Sequence[SetRow]]
 
@@ -46,19 +45,14 @@ def flashrag(name: str, question: str, *answers: Any, **others: Any) -> dict[str
 
 def dpr_training(*rows: tuple[str, list[str]], field: str = "passage_id") -> bytes:
     """DPR's JSON of questions with the ids of their positive passages."""
+
+    def passage(name: str) -> dict[str, Any]:
+        return {"title": f"T{name}", "text": f"text {name}", "score": 1000, field: name}
+
+    others = {"negative_ctxs": [], "hard_negative_ctxs": []}
     found = [
-        {
-            "dataset": "a_set",
-            "question": question,
-            "answers": ["an answer"],
-            "positive_ctxs": [
-                {"title": f"T{one}", "text": f"text {one}", "score": 1000, field: one}
-                for one in positive
-            ],
-            "negative_ctxs": [],
-            "hard_negative_ctxs": [],
-        }
-        for question, positive in rows
+        {"question": question, "answers": ["a"], "positive_ctxs": [*map(passage, names)], **others}
+        for question, names in rows
     ]
     return json.dumps(found, indent=4).encode()
 
@@ -111,66 +105,45 @@ BOOLQ = [
 ]
 _BOOLQ_ROWS = [
     with_gold(
-        asked(
-            one["id"], one["question"], "yes" if one["golden_answers"][0] else "no", task="yes_no"
-        ),
+        asked(one["id"], one["question"], answer, task="yes_no"),
         context(one["metadata"]["title"], one["metadata"]["passage"]),
     )
-    for one in BOOLQ
+    for one, answer in zip(BOOLQ, ("yes", "no", "yes"), strict=True)
 ]
 
 _SQUAD = {"title": "Beyoncé", "text": 'Beyoncé (born 1981) is "a" singer.', "answer_start": [14]}
 
 # HotpotQA: sentences begin with their spaces, titles have HTML entities, a paragraph is empty, and
 # a supporting title is twice there.
+_NATION = 'Were Scott and "Ed" of the same nationality?'
+_PARAGRAPHS = {
+    "title": ["Ed &amp; Wood", "Nothing", "Scott", "Élan"],
+    "sentences": [["Ed is a film.", " It stars Depp.", ""], [], ["Scott is."], ["Élan."]],
+}
+_FACTS = {"title": ["Scott", "Ed &amp; Wood", "Ed &amp; Wood"], "sent_id": [0, 0, 1]}
 HOTPOT = flashrag(
-    "dev_0",
-    'Were Scott and "Ed" of the same nationality?',
-    "yes",
-    metadata={
-        "type": "comparison",
-        "level": "hard",
-        "supporting_facts": {"title": ["Scott", "Ed &amp; Wood", "Ed &amp; Wood"]},
-        "context": {
-            "title": ["Ed &amp; Wood", "Nothing", "Scott", "Élan"],
-            "sentences": [["Ed is a film.", " It stars Depp.", ""], [], ["Scott is."], ["Élan."]],
-        },
-    },
+    "dev_0", _NATION, "yes", metadata={"supporting_facts": _FACTS, "context": _PARAGRAPHS}
 )
-_ED, _SCOTT = (
-    context("Ed &amp; Wood", "Ed is a film. It stars Depp."),
-    context("Scott", "Scott is."),
-)
+_ED = context("Ed &amp; Wood", "Ed is a film. It stars Depp.")
+_SCOTT = context("Scott", "Scott is.")
 _HOTPOT_ROW = with_gold(
-    asked("dev_0", 'Were Scott and "Ed" of the same nationality?', "yes"),
+    asked("dev_0", _NATION, "yes"),
     *(_ED, _SCOTT),
     hotpotqa_abstracts=["Scott", "Ed &amp; Wood"],
 )._replace(contexts=(_ED, _SCOTT, context("Élan", "Élan.")))
 
 # 2WikiMultiHopQA: sentences begin without spaces; two questions share a paragraph.
 TWO_WIKI = [
-    {
-        "_id": "8813f87c",
-        "type": "compositional",
-        "question": "Who is the mother of the director of film Polish-Russian War (Film)?",
-        "context": [
-            ["Xawery Żuławski", ["Xawery is a director.", "He is a son of M."]],
-            ["Polish-Russian War (film)", ["It is a film."]],
-        ],
-        "supporting_facts": [["Polish-Russian War (film)", 0], ["Xawery Żuławski", 1]],
-        "answer": "Małgorzata Braunek",
-        "answer_id": "Q274277",
-    },
-    {
-        "_id": "22854678",
-        "type": "comparison",
-        "question": "Which film came out first?",
-        "context": [["Polish-Russian War (film)", ["It is a film."]]],
-        "supporting_facts": [["Polish-Russian War (film)", 0]],
-        "answer": "no",
-        "answer_id": None,
-    },
-]
+    {"_id": "8813f87c", "answer": "Małgorzata Braunek", "answer_id": "Q274277",
+     "question": "Who is the mother of the director of film Polish-Russian War (Film)?",
+     "context": [["Xawery Żuławski", ["Xawery is a director.", "He is a son of M."]],
+                 ["Polish-Russian War (film)", ["It is a film."]]],
+     "supporting_facts": [["Polish-Russian War (film)", 0], ["Xawery Żuławski", 1]]},
+    {"_id": "22854678", "answer": "no", "answer_id": None,
+     "question": "Which film came out first?",
+     "context": [["Polish-Russian War (film)", ["It is a film."]]],
+     "supporting_facts": [["Polish-Russian War (film)", 0]]},
+]  # fmt: skip
 _XAWERY = Passage("Xawery Żuławski", "Xawery Żuławski", "Xawery is a director. He is a son of M.")
 _WAR = Passage("Polish-Russian War (film)", "Polish-Russian War (film)", "It is a film.")
 _TEST = Passage("Only in test", "Only in test", "A paragraph.")
@@ -202,23 +175,14 @@ _POPQA = [
 _POPQA_ROWS = [asked(one["id"], one["question"], *one["golden_answers"]) for one in _POPQA]
 
 STRATEGY = [
-    {
-        "qid": "b8677742",
-        "question": "Are more people today related to Genghis Khan than Julius Caesar?",
-        "answer": True,
-        "evidence": [
-            [[["Caesarion-1", "Julia-1"]], ["operation"]],
-            [[["Caesarion-1"], "no_evidence"], ["operation"]],
-            [["no_evidence"], ["operation"]],
-        ],
-    },
-    {
-        "qid": "e0044a7b",
-        "question": "Will Albany grow?",
-        "answer": False,
-        "evidence": [[["no_evidence"]], [["no_evidence"]], [["operation"]]],
-    },
-]
+    {"qid": "b8677742", "answer": True,
+     "question": "Are more people today related to Genghis Khan than Julius Caesar?",
+     "evidence": [[[["Caesarion-1", "Julia-1"]], ["operation"]],
+                  [[["Caesarion-1"], "no_evidence"], ["operation"]],
+                  [["no_evidence"], ["operation"]]]},
+    {"qid": "e0044a7b", "question": "Will Albany grow?", "answer": False,
+     "evidence": [[["no_evidence"]], [["no_evidence"]], [["operation"]]]},
+]  # fmt: skip
 STRATEGY_PARAGRAPHS = {
     name: {"title": name[:-2], "section": "Early life", "content": f'About "{name}" – whole.'}
     for name in ("Julia-1", "Caesarion-1", "Unused-1")
@@ -266,33 +230,20 @@ def _pubhealth_rows(split: str) -> list[SetRow]:
     ]
 
 
+def _arc(name: str, stem: str, texts: Sequence[str], labels: str, key: str) -> dict[str, Any]:
+    choices = [{"text": t, "label": label} for t, label in zip(texts, labels, strict=True)]
+    return {"id": name, "question": {"stem": stem, "choices": choices}, "answerKey": key}
+
+
+_PLANET, _GENES = ("less", "– longer", "days"), ("tt", "Tt", "TT", "5", "1")
 ARC = [
-    {
-        "id": name,
-        "question": {
-            "stem": stem,
-            "choices": [
-                {"text": text, "label": label} for text, label in zip(texts, labels, strict=True)
-            ],
-        },
-        "answerKey": key,
-    }
-    for name, stem, texts, labels, key in (
-        ("Mercury_7", 'A planet "rotates" faster. Why?', ("less", "– longer", "days"), "ABC", "C"),
-        ("NYSED_8", "Which genotype is it?", ("tt", "Tt", "TT", "5", "1"), "12345", "3"),
-    )
+    _arc("Mercury_7", 'A planet "rotates" faster. Why?', _PLANET, "ABC", "C"),
+    _arc("NYSED_8", "Which genotype is it?", _GENES, "12345", "3"),
 ]
+_CHOICES = {"task": "multiple_choice"}
 _ARC_ROWS = [
-    asked(
-        *("Mercury_7", 'A planet "rotates" faster. Why?', "days"),
-        choices=("less", "– longer", "days"),
-        task="multiple_choice",
-    ),
-    asked(
-        *("NYSED_8", "Which genotype is it?", "TT"),
-        choices=("tt", "Tt", "TT", "5", "1"),
-        task="multiple_choice",
-    ),
+    asked("Mercury_7", 'A planet "rotates" faster. Why?', "days", choices=_PLANET, **_CHOICES),
+    asked("NYSED_8", "Which genotype is it?", "TT", choices=_GENES, **_CHOICES),
 ]
 
 _MARCO_JUDGED = plain([1185869, 0, 0, 1], [1185868, 0, 16, 1], [1185868, 0, 17, 1])
@@ -326,7 +277,6 @@ _MUSIQUE = {
 
 CASES = {
     "nq": Case(
-        "nq",
         {
             "FlashRAG_datasets/nq/test.jsonl": jsonl(*NQ),
             "FlashRAG_datasets/nq/train.jsonl.gz": gzip.compress(jsonl(*NQ)),
@@ -343,8 +293,7 @@ CASES = {
             "test": _NQ_ROWS,
         },
     ),
-    "webq, whose gold passages have other fields": Case(
-        "webq",
+    "webq": Case(
         {
             "web_questions/train.jsonl": jsonl(*NQ),
             "biencoder-webquestions-dev.json.gz": gzip.compress(
@@ -354,12 +303,10 @@ CASES = {
         {"train": [_NQ_ROWS[0], with_gold(_NQ_ROWS[1], psgs_w100=["4"])]},
     ),
     "boolq": Case(
-        "boolq",
         {f"boolq/{split}.jsonl": jsonl(*BOOLQ) for split in ("train", "dev")},
         {"train": _BOOLQ_ROWS, "dev": _BOOLQ_ROWS},
     ),
     "squad": Case(
-        "squad",
         {
             "squad/dev.jsonl": jsonl(
                 flashrag("dev_0", "When was she born?", "1981", metadata=_SQUAD)
@@ -374,9 +321,8 @@ CASES = {
             ]
         },
     ),
-    "hotpotqa": Case("hotpotqa", {"hotpotqa/dev.jsonl": jsonl(HOTPOT)}, {"dev": [_HOTPOT_ROW]}),
+    "hotpotqa": Case({"hotpotqa/dev.jsonl": jsonl(HOTPOT)}, {"dev": [_HOTPOT_ROW]}),
     "musique": Case(
-        "musique",
         {"musique/dev.jsonl": jsonl(flashrag("2hop__1", "Who?", "Giraudy", metadata=_MUSIQUE))},
         {
             "dev": [
@@ -389,7 +335,6 @@ CASES = {
         },
     ),
     "fever": Case(
-        "fever",
         {"fever/dev.jsonl": jsonl(*(flashrag(one, one, one) for one in ("SUPPORTS", "REFUTES")))},
         {
             "dev": [
@@ -399,12 +344,10 @@ CASES = {
         },
     ),
     "commonsenseqa": Case(
-        "commonsenseqa",
         {"commonsense_qa/dev.jsonl": jsonl(flashrag("dev_0", "Where?", 1, choices=["a", "bank"]))},
         {"dev": [asked("dev_0", "Where?", "bank", choices=("a", "bank"), task="multiple_choice")]},
     ),
     "2wiki": Case(
-        "2wiki",
         _TWO_WIKI_FILES,
         {
             "train": _TWO_WIKI_ROWS[:1],
@@ -413,12 +356,10 @@ CASES = {
         },
     ),
     "popqa": Case(
-        "popqa",
         {"popqa/test.jsonl": jsonl(*_POPQA)},
         {"test": _POPQA_ROWS, "longtail": _POPQA_ROWS[1:2]},
     ),
     "strategyqa": Case(
-        "strategyqa",
         {
             "strategyqa_train.json": json.dumps(STRATEGY, indent=4).encode(),
             "strategyqa_train_paragraphs.json": json.dumps(STRATEGY_PARAGRAPHS).encode(),
@@ -434,7 +375,6 @@ CASES = {
         },
     ),
     "medmcqa": Case(
-        "medmcqa",
         {
             "data/train-00000-of-00001.parquet": parquet(*MEDMCQA),
             "validation-00000-of-00001.parquet": parquet(*MEDMCQA),
@@ -442,12 +382,10 @@ CASES = {
         {"train": _MEDMCQA_ROWS, "dev": _MEDMCQA_ROWS},
     ),
     "pubhealth": Case(
-        "pubhealth",
         {f"pubhealth/{split}.tsv": _PUBHEALTH for split in ("train", "test")},
         {split: _pubhealth_rows(split) for split in ("train", "test")},
     ),
     "arc_challenge": Case(
-        "arc_challenge",
         {
             f"ARC-V1-Feb2018-2/ARC-{kind}/ARC-{kind}-Test.jsonl": jsonl(*rows)
             for kind, rows in (("Easy", []), ("Challenge", ARC))
@@ -455,7 +393,6 @@ CASES = {
         {"test": _ARC_ROWS},
     ),
     "msmarco": Case(
-        "msmarco",
         {
             "queries.dev.small.tsv": _MARCO_QUERIES,
             "qrels.dev.small.tsv": _MARCO_JUDGED,

@@ -174,7 +174,7 @@ def test_no_file_names_all_that_were_looked_for(tmp_path):
 def test_the_same_files_are_not_built_again(tmp_path, monkeypatch):
     source(tmp_path, train=TRAIN, dev=DEV)
     built = build(tmp_path)
-    monkeypatch.setattr(building, "_Survey", None)
+    monkeypatch.setattr(building, "_survey", None)
     assert build(tmp_path) == built
 
 

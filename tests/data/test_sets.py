@@ -23,7 +23,6 @@ from jaxrag.types import InputError, Passage
 from tests.data import published_sets as good
 from tests.data.published_sets import (
     CASES,
-    Case,
     dpr_training,
     flashrag,
     jsonl,
@@ -47,35 +46,32 @@ def build(name: str, tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture(params=CASES)
-def case(request, tmp_path) -> Case:
-    found = CASES[request.param]
-    write(found.files, tmp_path / "source")
-    return found
-
-
-def test_rows(case, tmp_path):
-    files = files_of(case.name, tmp_path)
-    assert set(files) == set(case.rows)
+@pytest.mark.parametrize("name", CASES)
+def test_rows(tmp_path, name):
+    write(CASES[name].files, tmp_path / "source")
+    files, rows = files_of(name, tmp_path), CASES[name].rows
+    assert set(files) == set(rows)
     for split, found in files.items():
-        assert list(SETS[case.name].rows(found, split)) == list(case.rows[split]), split
+        assert list(SETS[name].rows(found, split)) == list(rows[split]), split
 
 
-def test_built_rows(case, tmp_path):
+@pytest.mark.parametrize("name", CASES)
+def test_built_rows(tmp_path, name):
     """Questions, contexts and their gold passages as a run opens them, and as TFDS does."""
-    cache = build(case.name, tmp_path)
-    contexts = [one for rows in case.rows.values() for row in rows for one in row.contexts]
-    builder = tfds.builder_from_directory(str(set_directory(case.name, cache)))
-    for split, rows in case.rows.items():
+    write(CASES[name].files, tmp_path / "source")
+    cache, splits = build(name, tmp_path), CASES[name].rows
+    contexts = [one for rows in splits.values() for row in rows for one in row.contexts]
+    builder = tfds.builder_from_directory(str(set_directory(name, cache)))
+    for split, rows in splits.items():
         source: Any = builder.as_data_source(split=split)
         assert [one["text"].decode() for one in source] == [row.question.text for row in rows]
         assert set(source[0]) == set(FIELDS)
         if contexts:
-            data = Benchmark(case.name, split=split, corpus="contexts").load(cache)
+            data = Benchmark(name, split=split, corpus="contexts").load(cache)
             assert list(data.passages) == list(dict.fromkeys(contexts))
             assert data.questions == tuple(row.question for row in rows)
             own = {r.question.id: tuple(g.id for g in r.gold if not g.corpus) for r in rows}
-            assert data.gold == {name: ids for name, ids in own.items() if ids}
+            assert data.gold == {question: ids for question, ids in own.items() if ids}
 
 
 @pytest.mark.parametrize("name", SETS)
