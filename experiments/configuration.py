@@ -17,6 +17,8 @@ data do not keep the ``limit`` beside them, which is a part of the variant's dat
 from __future__ import annotations
 
 import ast
+import errno
+import io
 import os
 import signal
 import sys
@@ -157,13 +159,19 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     sys.unraisablehook = _unraisable
+    for stream in (sys.stdout, sys.stderr):  # a terminal may have no letters beyond ASCII
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         if {"-h", "--help"} & {*sys.argv[1:]}:
             print(_help(main, sys.argv[1:]))
             sys.exit(0)
         arguments = (argument.rpartition("=") for argument in sys.argv[1:])
         _check_paths({name or "an argument": value for name, _, value in arguments})
-        sys.exit(main(sys.argv))
+        code = main(sys.argv)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done
+        sys.stdout.flush()
+        sys.exit(code)
     except InputError as error:
         _say("\n".join(map(_shortened, f"error: {error}".split("\n"))))
         sys.exit(2)
@@ -171,16 +179,42 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         _say(f"stopped: {error}")
         sys.exit(1)
     except BrokenPipeError:  # whoever reads the output has stopped, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
     except OSError as error:
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+            _drop_output()
+            _say(f"error: the output cannot be written ({error.strerror}); all files are.")
+            sys.exit(1)
         if not isinstance(error.filename, (str, os.PathLike)):
             raise
         _say(f"error: {_shortened(_of_file(error))}")
         sys.exit(2)
+    except (RuntimeError, AssertionError):
+        if not _lacks_devices():
+            raise
+        wanted = os.environ.get("JAX_PLATFORMS", "")
+        _say(
+            f"error: JAX finds no device for JAX_PLATFORMS={wanted!r}: unset it, or install what "
+            "such devices need, as pip install 'jaxrag[cuda13]' does."
+        )
+        sys.exit(2)
     except KeyboardInterrupt as stop:
         print("\ninterrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(143 if stop.args else 130)
+
+
+def _lacks_devices() -> bool:
+    """Whether JAX was imported and cannot start on any device."""
+    try:
+        return "jax" in sys.modules and not sys.modules["jax"].devices()
+    except (RuntimeError, AssertionError):
+        return True
+
+
+def _drop_output() -> None:
+    """Lets the rest of the output go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:
@@ -198,9 +232,13 @@ def _shortened(message: str) -> str:
 def _of_file(error: OSError) -> str:
     """What the system says about a file, in a sentence."""
     files = [str(one) for one in (error.filename, error.filename2) if one]
+    what = f"{' to '.join(files)}: {error.strerror or error}."
+    gone = next((file for file in files if not Path(file).absolute().parent.exists()), "")
+    if gone:
+        return f"{what} The directory {Path(gone).parent} does not exist."
     return (
-        f"{' to '.join(files)}: {error.strerror or error}. Check that path, its permissions and "
-        "the disk, then run the same command again; what was finished is kept."
+        f"{what} Check that path, its permissions and the disk, then run the same command again; "
+        "what was finished is kept."
     )
 
 

@@ -16,6 +16,7 @@ report is copied.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     runs, values = parse_runs(argv, "report")
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
+    _check_free(page)
     beside = ".md"
     if any(map(_has_report, runs)):
         _copy_report(runs, page)
@@ -55,6 +57,15 @@ def main(argv: Sequence[str]) -> int:
         files = write_figures(page, values.figures)
         print(f"wrote {len(files)} figures to {values.figures}")
     return 0
+
+
+def _check_free(page: Path) -> None:
+    """Refuses to overwrite files that are not those of an earlier report at the same place."""
+    if page.is_file() and b"jaxrag" in page.read_bytes():
+        return
+    for file in (page, *map(page.with_suffix, (".md", ".csv", ".tex"))):
+        if os.path.lexists(file):
+            raise InputError(f"{file} is not of an earlier report: give another --out.")
 
 
 def _are_trainings(paths: Sequence[Path]) -> bool:

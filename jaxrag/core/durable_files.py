@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from jaxrag.core.checks import check_local
 from jaxrag.types import InputError
 
+_log = logging.getLogger("jaxrag")
 _NO_ROOM = {
     errno.ENOSPC: ("the disk that holds {} is full", "free some space"),
     errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
     errno.EFBIG: ("{} may not grow so large here", "raise the limit (ulimit -f)"),
+    errno.EMFILE: ("{} needs more open files than this process may have", "raise it (ulimit -n)"),
 }
-"""Error numbers of a full disk: what happened to a file, and what to do."""
+"""Error numbers of limits of the machine: what happened to a file, and what to do."""
+READ_ONLY = (errno.EROFS, errno.EACCES)
+"""Error numbers of files that this process may not write."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @contextlib.contextmanager
@@ -31,9 +39,10 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
       InputError: the disk is full.
     """
     temporary = path.with_name(path.name + ".new")
-    with explain_full_disk(path):
+    with explain_limits(path):
         try:
-            with temporary.open("wb") as stream:
+            temporary.unlink(missing_ok=True)  # of a killed process, or a link to elsewhere
+            with temporary.open("xb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -70,8 +79,12 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explain_full_disk(path: Path) -> Iterator[None]:
-    """Turns a full-disk error inside the block into an InputError that names ``path``."""
+def explain_limits(path: Path) -> Iterator[None]:
+    """Turns an error about a full disk, or too many open files, into one that names ``path``.
+
+    Raises:
+      InputError: instead of such an OSError inside the block.
+    """
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -84,6 +97,66 @@ def explain_full_disk(path: Path) -> Iterator[None]:
         raise InputError(
             f"{what.format(path)}; finished work is kept: {way_out} and run the same command again"
         ) from error
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A handle of a file that jaxrag writes, made if need be.
+
+    Args:
+      path: the file.
+      flags: of `os.open`, such as ``os.O_RDWR``.
+
+    Raises:
+      InputError: it is a link, behind which another file would be changed, or no regular file.
+    """
+    try:
+        handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
+    raise InputError(f"{path} is no file of jaxrag's but a link, folder or pipe: remove it.")
+
+
+def open_to_append(path: Path) -> TextIO:
+    """A UTF-8 stream behind the end of a file that jaxrag writes; see `open_own`."""
+    return os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8")
+
+
+def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
+    """Takes a lock on an open file or directory; False if another process holds it.
+
+    Raises:
+      InputError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise InputError(
+            f"{path}: its file system refuses locks ({error.strerror}); choose a directory on a "
+            "disk of this machine."
+        ) from None
+    return True
+
+
+def wait_for_lock(handle: int, path: Path, waiting: str) -> None:
+    """Takes a lock, and first logs ``waiting`` if another process holds it.
+
+    It looks again five times a second: a blocking wait in a process with many threads may not be
+    ended by a signal.
+    """
+    if take_lock(handle, path):
+        return
+    _log.warning("%s: waiting for %s", waiting, path)
+    while not take_lock(handle, path):
+        time.sleep(0.2)
 
 
 class LockedError(InputError):
@@ -130,19 +203,38 @@ def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]
 
 def _make_directory(directory: Path) -> None:
     check_local({"the directory of the index": directory})
+    make_directory(directory, "a directory for the index")
+
+
+def make_directory(directory: Path, what: str) -> None:
+    """Makes a directory with its parents.
+
+    Args:
+      directory: may exist.
+      what: for the error, such as "a directory for the index".
+
+    Raises:
+      InputError: the path, or that of a parent, is a file or a link to nothing.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{directory} is a file; give a directory for the index") from None
+    except (FileExistsError, NotADirectoryError) as error:
+        kind = "a link to nothing" if Path(error.filename).is_symlink() else "a file"
+        raise InputError(f"{error.filename} is {kind}, not {what}.") from None
 
 
 @contextlib.contextmanager
 def _lock(path: Path, directory: Path, kind: int) -> Iterator[None]:
-    with path.open("a+") as stream:  # NFS wants a file open for reading for one kind of lock
-        try:
-            fcntl.flock(stream, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
+    try:  # NFS wants a file open for reading for one kind of lock
+        handle = open_own(path, os.O_RDWR)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        yield  # nobody writes there
+        return
+    with os.fdopen(handle) as stream:
+        if not take_lock(stream.fileno(), path, kind):
             part = path.name.removeprefix(".lock").strip("-").replace("-", " ")
             who = f"another process is building {f'part {part} of ' * bool(part)}an index"
-            raise LockedError(f"{who} in {directory}; wait until it ends") from None
+            raise LockedError(f"{who} in {directory}; wait until it ends")
         yield

@@ -9,16 +9,28 @@ from typing import Any
 from jaxrag.types import InputError
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, once: bool = False) -> Any:
     """The value of a JSON text.
 
+    Args:
+      text: the text.
+      once: refuse objects that name a field twice, of which Python would take the last.
+
     Raises:
-      ValueError: it is not JSON, not UTF-8, or nested too deeply to be read.
+      ValueError: it is not JSON, not UTF-8, nested too deeply to be read, or names a field twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_named_once if once else None)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it names {next(n for n in names if names.count(n) > 1)!r} twice")
+    return fields
 
 
 def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:

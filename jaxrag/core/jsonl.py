@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.core.durable_files import explain_full_disk, utf8, write_text
+from jaxrag.core.durable_files import explain_limits, open_own, utf8, write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
 
@@ -45,12 +45,13 @@ def append(file: Path, lines: Sequence[str]) -> None:
     """Appends encoded lines, on disk when this returns; after an error the file is unchanged.
 
     Raises:
-      InputError: the disk is full.
+      InputError: the disk is full, or the file is a link.
       OSError: another I/O error.
     """
     if not lines:
         return
-    with explain_full_disk(file), file.open("ab", buffering=0) as out:
+    handle = open_own(file, os.O_WRONLY | os.O_APPEND)
+    with explain_limits(file), os.fdopen(handle, "ab", buffering=0) as out:
         before = out.seek(0, os.SEEK_END)
         data = memoryview(utf8("".join(lines)))
         try:

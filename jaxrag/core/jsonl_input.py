@@ -153,8 +153,8 @@ def read_input(path: Path) -> Iterator[InputLine]:
     """The lines of a JSONL file, which may be packed (gzip, bzip2, xz), in order.
 
     Raises:
-      InputError: a line is blank, not JSON, not an object, or not UTF-8; or the packed file is
-        damaged.
+      InputError: a line is blank, not JSON, not an object, names a field twice, or is not UTF-8;
+        or the packed file is damaged.
     """
     with open_packed(path) as lines:
         yield from parse_lines(path, lines)
@@ -165,7 +165,8 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
     for number, raw in count_lines(path, lines):
         where = f"{path}, line {number}"
         try:
-            fields = parse_json(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            fields = parse_json(text, once=True)
         except UnicodeDecodeError as error:
             raise InputError(f"{where}: not UTF-8 ({error.reason})") from None
         except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -16,6 +17,8 @@ from typing import Any, BinaryIO, cast
 
 from jaxrag.types import InputError
 
+LONGEST = 64 << 20
+"""Bytes of the longest line that is read; a packed file may unpack to a line of any length."""
 _BUFFER = 1 << 20
 _TAR_AT, _TAR = 257, b"ustar"  # where a tar archive is marked
 _OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
@@ -118,10 +121,18 @@ def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def count_lines(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1; damaged content is an InputError with the last number."""
+    """Lines with their numbers from 1.
+
+    Raises:
+      InputError: the content is damaged, or a line is longer than `LONGEST` bytes; with its number.
+    """
     number = 0
+    if isinstance(lines, io.IOBase):
+        lines = iter(functools.partial(lines.readline, LONGEST + 1), b"")
     try:
         for number, line in enumerate(lines, 1):
+            if len(line) > LONGEST:
+                raise InputError(f"{path}, line {number}: it has over {LONGEST >> 20} MiB.")
             yield number, line
     except (*_DAMAGE, OSError) as error:
         _explain_damage(path, error, f" after line {number}")

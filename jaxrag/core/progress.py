@@ -16,11 +16,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from jaxrag.core.durable_files import open_to_append
 from jaxrag.core.printable import printable, terminal_text
 
 _LOGGER = logging.getLogger("jaxrag")
@@ -37,6 +38,9 @@ class _StderrHandler(logging.Handler):
 
 class _JsonLines(logging.FileHandler):
     """One object per record: ``time`` (UTC), ``level``, ``message`` and ``extra["fields"]``."""
+
+    def _open(self) -> Any:
+        return open_to_append(Path(self.baseFilename))
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)

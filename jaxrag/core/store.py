@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import sqlite3
 import time
@@ -76,6 +77,11 @@ def is_intact(key: object, value: object, stored_checksum: object) -> bool:
     return isinstance(value, bytes) and checksum(key, value) == stored_checksum
 
 
+def _cannot_be_written(path: Path) -> bool:
+    """Whether there is such a file, and it or its directory may not be written."""
+    return path.is_file() and not all(os.access(one, os.W_OK) for one in (path, path.parent))
+
+
 def _close(connection: sqlite3.Connection) -> None:
     with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
         connection.close()
@@ -85,7 +91,8 @@ class Store:
     """Key-value store of results in one SQLite file.
 
     Args:
-      path: the file, created if missing; None for a store in memory.
+      path: the file, created if missing; None for a store in memory. One that this process may
+        not write, such as in a read-only cache, gives its results and takes none.
 
     Raises:
       InputError: the file is not a store, is damaged, or is on a network file system.
@@ -93,15 +100,19 @@ class Store:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
-        if path is not None:
+        self._fixed = path is not None and _cannot_be_written(Path(path))
+        if path is not None and not self._fixed:
             check_local({"the store": path})
             check_not_shared("the store", path, instead=_ELSEWHERE)
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
+            # an immutable file needs no files beside it, of the log and the memory of its processes
+            fixed = f"{Path(self.path).absolute().as_uri()}?immutable=1" if self._fixed else ""
             self._connection = sqlite3.connect(
-                ":memory:" if path is None else str(path),
+                fixed or (":memory:" if path is None else str(path)),
                 timeout=_LOCK_TIMEOUT,
                 isolation_level=None,
+                uri=self._fixed,
             )
             with contextlib.ExitStack() as undo:
                 undo.callback(self._connection.close)
@@ -114,19 +125,21 @@ class Store:
 
     def _open(self) -> None:
         execute = self._connection.execute
-        self._enable_write_ahead()
-        execute("PRAGMA synchronous=NORMAL")
-        execute("BEGIN IMMEDIATE")
+        if not self._fixed:
+            self._enable_write_ahead()
+            execute("PRAGMA synchronous=NORMAL")
+        execute("BEGIN" if self._fixed else "BEGIN IMMEDIATE")
         tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type='table'")}
-        if tables and "entries" not in tables:
+        if "entries" not in tables and (tables or self._fixed):
             execute("ROLLBACK")
             raise InputError(
                 f"{self.path} is an SQLite file but not a jaxrag store: choose another path."
             )
-        for statement in _SCHEMA.split(";"):
-            execute(statement)
-        if execute("SELECT version FROM format").fetchone() is None:
-            execute("INSERT INTO format VALUES (?)", (_VERSION,))
+        if not self._fixed:
+            for statement in _SCHEMA.split(";"):
+                execute(statement)
+            if execute("SELECT version FROM format").fetchone() is None:
+                execute("INSERT INTO format VALUES (?)", (_VERSION,))
         (version,) = execute("SELECT version FROM format").fetchone()
         execute("COMMIT")
         if version != _VERSION:
@@ -312,7 +325,10 @@ class Store:
                 "stop that process, or give this run another store."
             )
         if "readonly" in text or "unable to open" in text:
-            return InputError(f"{self.path} cannot be opened for writing ({text}).")
+            return InputError(
+                f"{self.path} cannot be written ({text}): give the run another store, as by "
+                "--config.store=FILE."
+            )
         return InputError(
             f"{self.path} is not a usable store ({text}). If it was one, SQLite's own program "
             f"may recover it (`sqlite3 {self.path} .recover | sqlite3 NEW.sqlite`); otherwise move "

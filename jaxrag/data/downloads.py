@@ -27,7 +27,7 @@ import httpx2 as httpx
 from jaxrag.core.durable_files import (
     atomic_write,
     exclusive_directory,
-    explain_full_disk,
+    explain_limits,
     rename,
     write_text,
 )
@@ -118,7 +118,7 @@ class Downloads:
             else:
                 path, found = self.directory / published_name(address), {}
                 if not path.is_file():
-                    with explain_full_disk(path):
+                    with explain_limits(path):
                         _fetch(address, path, self._pauses)
             found |= {"bytes": path.stat().st_size, "sha256": digest_file(path)}
             for what in ("bytes", "sha256"):

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import json
 import math
 import os
@@ -41,7 +40,13 @@ import jax
 
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_local
-from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.durable_files import (
+    explain_limits,
+    make_directory,
+    open_own,
+    take_lock,
+    write_text,
+)
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import alarms, metrics, precision
@@ -104,11 +109,8 @@ class RunDirectory:
         check_local({"the run directory": path})
         path = Path(path)
         plain = json.loads(jsonl.encode("config", config))
-        with explain_full_disk(path):
-            try:
-                path.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError) as error:
-                raise InputError(f"{error.filename} is a file, not a run directory.") from error
+        with explain_limits(path):
+            make_directory(path, "a run directory")
             lock = _take_lock(path)
         try:
             _write_or_check_config(path, plain, dict(environment or describe_environment()))
@@ -326,8 +328,9 @@ def _read_config(file: Path) -> dict[str, Any]:
 
 def _check_answers(path: Path) -> None:
     """Refuses a finished run whose answers have changed; older runs have no hash of them."""
+    metrics = path / "metrics.json"
     try:
-        recorded = parse_json((path / "metrics.json").read_bytes())
+        recorded = parse_json(metrics.read_bytes()) if metrics.is_file() else None
     except (OSError, ValueError):
         return  # unfinished, or metrics.json is damaged: it is written again, from the answers
     wanted = recorded.get(_ANSWERS_HASH) if isinstance(recorded, dict) else None
@@ -341,14 +344,12 @@ def _check_answers(path: Path) -> None:
 
 
 def _take_lock(path: Path) -> int:
-    lock = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = open_own(path / ".lock", os.O_RDWR)
+    if not take_lock(lock, path):
         os.close(lock)
         raise InputError(
             f"another process is writing to {path}; wait for it or use another directory."
-        ) from None
+        )
     return lock
 
 

@@ -88,6 +88,8 @@ def _is_run(file: Path) -> bool:
     """Whether a config.json is a method's run's, not a training's or a checkpoint's."""
     if (file.parent / "answers.jsonl").is_file():
         return True
+    if not file.is_file():  # a pipe, say, on which a reader would wait
+        return False
     try:
         document = parse_json(file.read_bytes())
         return "environments" in document and {"method", "dataset"} <= document["config"].keys()

@@ -77,7 +77,7 @@ def explained(path: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         steps = traceback.extract_tb(error.__traceback__)
         lines = [step.lineno for step in steps if Path(step.filename) == Path(path).absolute()]
         line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)

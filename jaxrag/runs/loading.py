@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import gc
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import jax
 
-from jaxrag.core.durable_files import explain_full_disk
+from jaxrag.core.durable_files import READ_ONLY, explain_limits, open_own, wait_for_lock
 from jaxrag.core.file_states import FileState, check_unchanged, once
 from jaxrag.core.hashing import digest
 from jaxrag.core.progress import tell
@@ -42,16 +42,21 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Waits while another process holds the lock; what it built is then found."""
-    with explain_full_disk(lock):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        stream = lock.open("w")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _log.warning("another process is building the data or index: waiting for %s", lock)
-            fcntl.flock(stream, fcntl.LOCK_EX)
+    """Waits while another process holds the lock; what it built is then found.
+
+    In a cache that cannot be written nothing is built, so there is no lock.
+    """
+    try:
+        with explain_limits(lock):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            handle = open_own(lock, os.O_RDWR)
+    except OSError as error:
+        if error.errno not in READ_ONLY or not lock.parent.is_dir():
+            raise
+        yield
+        return
+    with os.fdopen(handle):
+        wait_for_lock(handle, lock, "another process is building the data or index")
         yield
 
 

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.durable_files import explain_limits, open_to_append, write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import progress, tell
 from jaxrag.core.tracking import Track, tracking
@@ -199,7 +199,7 @@ class _Log:
         if "watched" in metrics:
             self.history[step] = metrics["watched"]
         if self._track is not None:
-            with explain_full_disk(self._path), self._path.open("a") as stream:
+            with explain_limits(self._path), open_to_append(self._path) as stream:
                 stream.write(json.dumps({"step": step, **metrics}) + "\n")
             self._track(step, metrics)
 

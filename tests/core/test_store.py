@@ -204,3 +204,16 @@ def test_a_damaged_entry_ends_a_merge(tmp_path):
         target.merge(source)
     for store in (target, source):
         store.close()
+
+
+def test_a_store_that_cannot_be_written_gives_its_results(tmp_path, monkeypatch):
+    store = Store(tmp_path / "a.sqlite")
+    store.put("generate", "model", {b"1" * 32: b"x"})
+    store.close()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    fixed = Store(tmp_path / "a.sqlite")
+    assert fixed.get([b"1" * 32]) == {b"1" * 32: b"x"}
+    with pytest.raises(InputError, match="give the run another store"):
+        fixed.put("generate", "model", {b"2" * 32: b"y"})
+    fixed.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]

@@ -1,6 +1,7 @@
 """What a run's files tell of it while it runs, after a kill, and at its end."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,12 @@ def test_dollars_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["status", str(tmp_path), f"--prices={file}"]) == 1
     out = capsys.readouterr().out
     assert "2 runs, 2 not finished; 32.00 dollars left where a price is known" in out
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    started(tmp_path / "run").close()
+    os.mkfifo(tmp_path / "run" / "metrics.json")
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "config.json")
+    assert run_directories(tmp_path) == [tmp_path / "run"]
+    assert status(tmp_path / "run").asked == 5

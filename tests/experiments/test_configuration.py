@@ -1,6 +1,7 @@
 """Jobs from command lines: values by type, classes and fields in any order, errors, signals."""
 
 import dataclasses
+import os
 import signal
 import subprocess
 import sys
@@ -384,3 +385,52 @@ def test_values_that_are_no_texts() -> None:
         edited(run, {"index": Folder("x")})
     with pytest.raises(InputError, match="allowed: an integer"):
         edited(run, {"limit": 1.5})
+
+
+PRINTS = """
+import sys
+from experiments.configuration import script
+
+def main(argv):
+    print("\N{GREEK CAPITAL LETTER DELTA}", flush=len(argv) > 1)
+    return 0
+
+script(main)
+"""
+
+
+@pytest.mark.parametrize("now", [(), ("now",)])
+def test_output_that_cannot_be_written(now: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", PRINTS, *now]
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert found.returncode == 1
+    assert (
+        found.stderr
+        == "error: the output cannot be written (No space left on device); all files are.\n"
+    )
+
+
+def test_output_in_ascii() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-c", PRINTS]
+    found = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout) == (0, "\\u0394\n")
+
+
+def test_devices_that_are_not_there() -> None:
+    program = PRINTS.replace("print(", "import jax; jax.devices(); print(")
+    environment = {**os.environ, "JAX_PLATFORMS": "cuda"}
+    words = [sys.executable, "-c", program]
+    found = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 2
+    assert found.stderr.splitlines()[-1].startswith(
+        "error: JAX finds no device for JAX_PLATFORMS='cuda'"
+    )
+
+
+def test_a_config_that_exits(tmp_path: Path) -> None:
+    config = tmp_path / "exits.py"
+    config.write_text("def get_config(variant=''):\n    raise SystemExit(0)\n")
+    with pytest.raises(InputError, match="line 2: SystemExit: 0"):
+        run_of("--config", str(config))

@@ -47,3 +47,15 @@ def test_bandit_jobs_have_their_own_page(
     both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
     with pytest.raises(InputError, match="has a report of its own: give it alone"):
         report.main(["report", *both])
+
+
+def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
+    run = fabricate.run(tmp_path / "dtr", "dtr", n=20)
+    out = tmp_path / "paper.html"
+    words = ["report", "--runs", str(run), f"--out={out}"]
+    out.with_suffix(".tex").write_text("mine")
+    with pytest.raises(InputError, match=r"paper\.tex is not of an earlier report"):
+        report.main(words)
+    assert out.with_suffix(".tex").read_text() == "mine" and not out.exists()
+    out.with_suffix(".tex").unlink()
+    assert report.main(words) == report.main(words) == 0

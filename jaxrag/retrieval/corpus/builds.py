@@ -29,7 +29,9 @@ from jaxrag.core.durable_files import (
     PART_LOCKS,
     LockedError,
     exclusive_directory,
-    explain_full_disk,
+    explain_limits,
+    open_own,
+    open_to_append,
     rename,
     shared_directory,
     sync,
@@ -171,7 +173,7 @@ def build_folder(
         unfinished = folder.with_name(folder.name + ".new")
         for old in (folder, unfinished):
             shutil.rmtree(old, ignore_errors=True)
-        with explain_full_disk(folder.parent):
+        with explain_limits(folder.parent):
             save(unfinished)
             paths = sorted(unfinished.iterdir())
             for path in paths:
@@ -291,7 +293,8 @@ class _Files:
         before = self._manifests()
         sound = self._sound(before.values(), hashes=True)
         for file in sound:
-            journal_of(self.directory / file.name).unlink(missing_ok=True)
+            if (journal := journal_of(self.directory / file.name)).exists():
+                journal.unlink()
         if [*before] == [NAME] and sound == before[NAME].files:
             self.manifest = before[NAME]
         else:
@@ -326,7 +329,7 @@ class _Files:
             listed += f", ... ({len(files)})" if len(files) > 8 else ""
             tell(f"{self.directory}: {there} of {self.count} files are there; building {listed}")
         with (
-            explain_full_disk(self.directory),
+            explain_limits(self.directory),
             progress(done + missing, self.label, done=done) as advance,
             contextlib.closing(write(files, advance)) as written,
         ):
@@ -426,7 +429,8 @@ class _Appender:
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: str, advance: Advance) -> None:
-        self._stream, self._journal = _partial(path).open("ab"), journal_of(path).open("a")
+        self._stream = os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab")
+        self._journal = open_to_append(journal_of(path))
         self._advance = advance
         if not self._stream.tell():
             self._stream.write(array_header(shape, dtype))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxrag.core.durable_files import write_text
+from jaxrag.core.durable_files import explain_limits, write_text
 from jaxrag.core.hashing import canonical, digest, digest_file
 from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
@@ -84,7 +84,8 @@ def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
     """The directory's manifest; InputError if it is missing, damaged or of another kind."""
     path = directory / name
     try:
-        document = parse_json(path.read_bytes())
+        with explain_limits(path):
+            document = parse_json(path.read_bytes())
         if (document["kind"], document["version"]) != (kind, _VERSION):
             raise InputError(
                 f"{path} describes a {document['kind']!r} of version {document['version']}, but a "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxrag.core.arrays import load_array
-from jaxrag.core.durable_files import write_text
+from jaxrag.core.durable_files import explain_limits, write_text
 from jaxrag.core.hashing import digest_file, hash64
 from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.corpus import rows as row_files
@@ -57,9 +57,13 @@ class Passages:
         path = self.directory / _ID_DIGESTS
         if path.exists():  # older directories have none
             try:
-                recorded = parse_json(path.read_bytes())
-                digests = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
+                with explain_limits(path):
+                    recorded = parse_json(path.read_bytes())
+                    names = (_IDS, _ID_ROWS)
+                    digests = {name: digest_file(self.directory / name) for name in names}
             except (OSError, ValueError) as error:
+                if isinstance(error, InputError):
+                    raise
                 raise self._damaged(_ID_DIGESTS, error) from None
             if recorded != digests:
                 raise self._damaged(_IDS, f"its hash, or that of {_ID_ROWS}, differs")

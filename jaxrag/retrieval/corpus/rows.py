@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -34,7 +33,7 @@ from tensorflow_datasets.core.splits import SplitDict, SplitInfo
 from tensorflow_datasets.proto import tf_example_pb2
 
 from jaxrag.core.checks import check_local
-from jaxrag.core.durable_files import explain_full_disk, rename, write_text
+from jaxrag.core.durable_files import explain_limits, rename, wait_for_lock, write_text
 from jaxrag.core.hashing import digest
 from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.corpus.shards import (
@@ -102,7 +101,7 @@ def write_rows(
     """
     directory = Path(directory).absolute()
     refuse_occupied(directory)
-    with explain_full_disk(directory), _unfinished(directory) as (partial, lock):
+    with explain_limits(directory), _unfinished(directory) as (partial, lock):
         workers = default_workers() if workers is None else workers
         with ShardWriter(partial, workers, lock) as writer:
             files, identity = _write_splits(writer, splits, kind=kind, fields=fields)
@@ -191,8 +190,11 @@ def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dic
     checksum.
     """
     try:
-        builder: Any = tfds.builder_from_directory(str(directory))
-        features, info = builder.info.features, builder.info.splits[split]
+        with explain_limits(directory):
+            builder: Any = tfds.builder_from_directory(str(directory))
+            features, info = builder.info.features, builder.info.splits[split]
+    except InputError:
+        raise
     except Exception as error:  # TFDS raises what its parts happen to raise
         raise InputError(
             f"{directory}: {' or '.join(_DESCRIPTION)} is damaged ({error}); remove the directory "
@@ -216,10 +218,12 @@ def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dic
 
     def read(numbers: Sequence[int]) -> list[dict[str, Any]]:
         try:
-            with lock:
+            with lock, explain_limits(directory):
                 examples = [example(int(number)) for number in numbers]
             return [_parsed(line, single) for line in examples]
         except (RuntimeError, ValueError, IndexError, OSError, DecodeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(
                 f"{directory}: cannot read rows of {split!r} ({error}); the files are damaged:"
                 " remove the directory and build it again"
@@ -404,11 +408,7 @@ def _lock(partial: Path) -> int:
     while True:
         partial.mkdir(exist_ok=True)
         handle = os.open(partial, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _log.warning("another process is writing %s: waiting for it", partial)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle, partial, "another process is writing the same rows")
         # the other process has renamed or removed it
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(partial.stat(), os.fstat(handle)):

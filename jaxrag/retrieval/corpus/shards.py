@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
 from jaxrag.core.bounded import start_module
-from jaxrag.core.durable_files import sync
+from jaxrag.core.durable_files import open_to_append, sync
 from jaxrag.core.hashing import digest_file
 from jaxrag.types import InputError
 
@@ -82,7 +82,7 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         path = self._directory / RECORD
         cut = path.is_file() and not path.read_bytes().endswith(b"\n")
-        self._record = path.open("a")
+        self._record = open_to_append(path)
         self._record.write("\n" if cut else "")
         return self
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.durable_files import explain_limits, open_to_append, write_text
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.training.loop import lines_until
 from jaxrag.training.student.student import Student, TokenPairs, pad, source_tokens, truncate
@@ -198,5 +198,5 @@ class RolloutFile:
                 questions, texts, rewards.tolist(), records, strict=True
             )
         ]  # fmt: skip
-        with explain_full_disk(self._path), self._path.open("a", encoding="utf-8") as stream:
+        with explain_limits(self._path), open_to_append(self._path) as stream:
             stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from jaxrag.core import packed_files
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.retrieval.corpus.formats import (
     read_beir,
@@ -304,3 +305,20 @@ def test_real_passages_through_every_form(tmp_path):
         for p in passages:
             print(json.dumps({"id": p.id, "contents": f'"{p.title}"\n{p.text}'}), file=stream)
     assert list(read_wiki18(tmp_path / "wiki18_100w.jsonl")) == passages
+
+
+def test_a_field_given_twice_is_refused(tmp_path):
+    (tmp_path / "f").write_text('{"id": "1", "answers": ["a"], "answers": ["b"]}\n')
+    with pytest.raises(InputError, match=r"line 1: .*names 'answers' twice"):
+        list(read_input(tmp_path / "f"))
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
+    """A packed file of some kB can hold a line of gigabytes."""
+    monkeypatch.setattr(packed_files, "LONGEST", 1 << 20)
+    with gzip.open(tmp_path / "f", "wb") as stream:
+        stream.write(b'{"id": "1"}\n{"id": "' + b"x" * (1 << 25))
+    lines = read_input(tmp_path / "f")
+    assert next(lines).fields == {"id": "1"}
+    with pytest.raises(InputError, match="line 2: it has over 1 MiB"):
+        next(lines)
