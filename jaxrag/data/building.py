@@ -23,7 +23,7 @@ from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
 from jaxrag.data.downloads import Downloads, is_address, published_name
 from jaxrag.data.leakage import question_hash
-from jaxrag.data.set_row import SetRow
+from jaxrag.data.set_row import OTHERS, OWN, SetRow
 from jaxrag.data.sets import PublishedSet
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -233,6 +233,11 @@ def _check_built_sizes(published: PublishedSet, built: BuiltSet, directory: Path
 
 def _check_contexts_size(published: PublishedSet, count: int) -> None:
     size = published.contexts_size
+    if not count and published.corpus in (OWN, OTHERS):
+        raise InputError(
+            f"{published.name}: no question brings a passage, and papers search these: are the "
+            "files of another version? --any_size accepts it"
+        )
     if abs(count - size) > size // _SLACK and size:
         raise InputError(
             f"{published.name} has {count:,} different contexts, but its corpus "

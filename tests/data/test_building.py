@@ -147,6 +147,13 @@ def test_contexts_far_from_their_known_number_stop_with_both(tmp_path):
     assert built.contexts["passages"] == 19
 
 
+def test_a_set_without_the_passages_that_papers_search_stops(tmp_path):
+    source(tmp_path, test=[{**DEV[1], "id": "1"}])
+    with pytest.raises(InputError, match="small: no question brings a passage, and papers search"):
+        build(tmp_path)
+    assert build(tmp_path, any_size=True).contexts["passages"] == 0
+
+
 def test_a_repeated_id_is_an_error(tmp_path):
     source(tmp_path, train=[TRAIN[0], TRAIN[1], {**TRAIN[2], "id": "1"}])
     with pytest.raises(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import json
-import os
 from pathlib import Path
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from jaxrag.core.jsonl_input import read_input
 from jaxrag.data import corpora
 from jaxrag.data.corpora import (
     CORPORA,
@@ -28,9 +25,6 @@ from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 from tests.retrieval.corpus import published
 
-SHARED = Path(
-    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
-)
 HOTPOTQA = "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2"
 
 
@@ -216,23 +210,6 @@ def test_draws_are_uniform():
         for one in ids(Subset(others=10, seed=seed).of(CORPUS)):
             counts[one] += 1
     assert all(abs(count - 100) < 43 for count in counts.values())
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA")
-def test_real_passages_are_built(tmp_path, monkeypatch):
-    lines = list(read_input(SHARED / "wiki_pool" / "corpus.jsonl"))[:6000]
-    path = tmp_path / "wiki18_100w.jsonl"
-    with path.open("w") as stream:
-        for x in lines:
-            contents = f'"{x.fields["title"]}"\n{x.fields["text"]}'
-            print(json.dumps({"id": x.fields["id"], "contents": contents}), file=stream)
-    sized(monkeypatch, "wiki18_100w", len(lines))
-    built = build_corpus("wiki18_100w", tmp_path, path)
-    assert len(built) == len(lines) == 6000
-    for row in (0, 1, 3000, 5999):
-        fields = lines[row].fields
-        assert built[row] == Passage(fields["id"], fields["title"], fields["text"])
-        assert built.row_of(fields["id"]) == row
 
 
 def test_the_command_of_a_part_of_a_corpus(tmp_path: Path) -> None:

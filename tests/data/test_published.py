@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from jaxrag.data import conversion
-from jaxrag.data.folder import Folder
 from jaxrag.data.published import Published, find_source
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage
-
-SHARED = Path(
-    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
-)
-needs_shared = pytest.mark.skipif(
-    not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA to its folder"
-)
 
 
 def jsonl(path: Path, *rows) -> Path:
@@ -262,36 +253,3 @@ def test_a_folder_of_beir_without_the_split(tmp_path):
     folder = beir(tmp_path / "nfcorpus")
     with pytest.raises(InputError, match=r"needs qrels/dev.tsv; its qrels/ has test.tsv"):
         Published(str(folder), split="dev").load(tmp_path / "cache")
-
-
-@needs_shared
-def test_real_questions_are_the_same_in_every_form(tmp_path):
-    """PopQA's questions and passages written in FlashRAG's and BEIR's forms."""
-    for name in ("popqa",):
-        real = Folder(str(SHARED / name)).load(tmp_path / "cache")
-        questions = real.questions[:300]
-        jsonl(
-            tmp_path / name / "flashrag" / "test.jsonl",
-            *(
-                {"id": one.id, "question": one.text, "golden_answers": one.answers}
-                for one in questions
-            ),
-        )
-        folder = tmp_path / name / "beir"
-        jsonl(
-            folder / "corpus.jsonl",
-            *({"_id": one.id, "title": one.title, "text": one.text} for one in real.passages),
-        )
-        jsonl(folder / "queries.jsonl", *({"_id": one.id, "text": one.text} for one in questions))
-        judged = [f"{q.id}\t{p}\t1\n" for q in questions for p in real.gold.get(q.id, ())]
-        (folder / "qrels").mkdir()
-        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
-        corpus = str(real.passages.directory)
-        found = Published(str(tmp_path / name / "flashrag"), corpus=corpus).load(tmp_path / "cache")
-        assert [(q.id, q.text) for q in found.questions] == [(q.id, q.text) for q in questions]
-        assert [q.answers for q in found.questions] == [
-            tuple(dict.fromkeys(q.answers)) for q in questions
-        ]
-        retrieved = Published(str(folder)).load(tmp_path / "cache")
-        assert retrieved.gold == {q.id: real.gold[q.id] for q in questions if q.id in real.gold}
-        assert retrieved.passages.identity == real.passages.identity
