@@ -174,6 +174,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     texts = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
     further = {
         "Prompts": prompts_text(record),
+        "SHA-256": "; ".join(f"{k} {v}" for k, v in record.get("files", {}).items()),
         "Thresholds": "; ".join(record.get("thresholds", ())),
         "Left out": "; ".join(record.get("failed", ())),
     }
@@ -184,6 +185,9 @@ def setting_text(record: Mapping[str, Any]) -> str:
     """The scale, and all models, data and settings that are not the paper's."""
     changes = [*record.get("substitutes", ()), *record.get("settings", ())]
     limit = [f"first {record['limit']:,} questions"] if record.get("limit") else []
+    sizes = {one["passages"] for one in record.get("data", {}).values() if one.get("passages")}
+    if limit and len(sizes) == 1:
+        limit = [f"{limit[0]} over {sizes.pop():,} passages"]
     return "; ".join([f"scale {record['scale']}", *changes, *limit])
 
 

@@ -47,7 +47,7 @@ def write(path: Path, right: list[int], model: str = "", retriever: str = "") ->
         }
         for i, hit in enumerate(right)
     ]
-    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    config = {"method": {"name": "m"}, "dataset": {"name": "d", "passages": 27_218}}
     config |= {"language_model": {"name": model}} if model else {}
     config |= {"retriever": {"name": retriever}} if retriever else {}
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:

@@ -139,10 +139,16 @@ def test_records_have_the_parameters_of_readers(tmp_path: Path) -> None:
         "chat": Server("chat", "http://localhost/v1"),
         "here": Local(),
         "gone": Local("hub:a/none"),
+        "file": Local(str(tmp_path / "reader.gguf")),
     }
+    (tmp_path / "reader.gguf").write_bytes(b"abc")
     results = {name: write(tmp_path / name, [1, 0], name) for name in models}
     jobs: Any = {tmp_path / name: Asking(model) for name, model in models.items()}
-    found = describe_runs(results.values(), jobs, published)["parameters"]
-    assert {name: found[name] for name in models} == {
-        "big": 7.6, "served": 7.6, "chat": None, "here": 0.135, "gone": None
+    found = describe_runs(results.values(), jobs, published)
+    assert {name: found["parameters"][name] for name in models} == {
+        "big": 7.6, "served": 7.6, "chat": None, "here": 0.135, "gone": None, "file": None
     }  # fmt: skip
+    # SHA-256 of "abc", as FIPS 180 prints it
+    sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert found["files"] == {"file": sha256, "reader.gguf": sha256}
+    assert found["data"] == {"d": {"passages": 27_218}}
