@@ -81,6 +81,7 @@ class Downloads:
         if source is not None and not source.is_dir():
             raise InputError(f"--source is {source}, which is not a directory")
         self.directory, self.source, self._pauses = Path(directory), source, pauses
+        self._compared: dict[str, Path] = {}  # an archive has files of several splits
 
     def get(self, address: str, *, unpack: bool = True) -> Path | None:
         """The path of a published file, which may be packed (`core.packed_files`).
@@ -98,7 +99,8 @@ class Downloads:
         """
         place, _, member = address.partition("#")
         if self.source is None:
-            path = self._download(place)
+            path = self._compared.get(place) or self._download(place)
+            self._compared[place] = path
         else:
             path = find_file(self.source, published_name(address))
             if path is not None or not member:

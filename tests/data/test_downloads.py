@@ -362,7 +362,8 @@ def test_files_of_the_hub_are_recorded_with_their_commit(tmp_path, monkeypatch):
         record = json.loads((tmp_path / "downloads" / "downloads.json").read_text())
         assert record[address]["commit"] == "c" * 40
         asked, server.commit = len(server.asked), "d" * 40
-        assert files.get(address) == path and len(server.asked) == asked > 0
+        later = Downloads(tmp_path / "downloads")
+        assert later.get(address) == path and len(server.asked) == asked > 0
         with pytest.raises(
             InputError, match=r"Cannot download none\.jsonl of me/sets .*--source=D"
         ):
