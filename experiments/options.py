@@ -93,6 +93,14 @@ COMMANDS = {
         "RUN... [FILE...]",
         (_BASELINE, (SHARE, "printed", None, "exact match of a paper, in percent")),
     ),
+    "cases": Command(
+        "RUN...",
+        (
+            (LIST, "kinds", [], "of questions to print, such as repaired,harmed"),
+            (TEXT, "direct", "no_retrieval", "method or run directory that never retrieves"),
+            (TEXT, "baseline", "standard_rag", "method or run directory that always retrieves"),
+        ),
+    ),
     "report": Command(
         "RUN...",
         (

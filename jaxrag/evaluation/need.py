@@ -1,0 +1,116 @@
+"""Was the search needed? A gated run beside one that never and one that always retrieves."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrag.evaluation.metrics import Record, question_scores
+from jaxrag.evaluation.pairing import paired_rows
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.evaluation.significance import Difference, Interval, interval, paired_difference
+
+SKIPPED = ("rightly skipped", "wrongly skipped", "skipped in vain")
+SEARCHED = ("repaired", "needless", "searched in vain", "harmed")
+LOST = ("not found", "not selected", "not answered")
+
+
+def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
+    """One of `SKIPPED` or `SEARCHED`.
+
+    A skipped question is wrongly so if its answer is wrong where Standard RAG's is right, and in
+    vain if neither is right. A search repairs a wrong direct answer, is needless if both answers
+    are right, harms a right one, or is in vain.
+
+    Args:
+      retrieved: whether the gated method searched.
+      right, direct, standard: whether its answer, that of No Retrieval, and that of Standard RAG
+        are right.
+    """
+    if not retrieved:
+        return SKIPPED[0] if right else SKIPPED[1 if standard else 2]
+    if right:
+        return SEARCHED[1 if direct else 0]
+    return SEARCHED[3 if direct else 2]
+
+
+def lost(record: Record) -> str:
+    """Where a wrong answer lost the gold passages: one of `LOST`; "" for others.
+
+    "" also where none are marked, or nothing was searched. "not answered": one was read.
+    """
+    scores = question_scores(record, {})
+    if math.isnan(scores.get("hit", math.nan)) or scores.get("exact_match", 1) == 1:
+        return ""
+    return LOST[2] if scores["hit"] else LOST[1] if scores["pool_recall"] else LOST[0]
+
+
+def needs(run: RunRecords, direct: RunRecords, standard: RunRecords) -> dict[str, str]:
+    """`need` by id, of the questions that all three runs answered with the same gold answers."""
+    right_direct, right_standard = _right(run, direct), _right(run, standard)
+    found = {}
+    for record in run.records:
+        ident, scores = str(record["question_id"]), question_scores(record, {})
+        if "exact_match" in scores and ident in right_direct and ident in right_standard:
+            answers = (scores["exact_match"] == 1, right_direct[ident], right_standard[ident])
+            found[ident] = need(bool(scores["trigger"]), *answers)
+    return found
+
+
+def _right(run: RunRecords, other: RunRecords) -> dict[str, bool]:
+    """Whether the other run is right, by the id of each question that both hold."""
+    found = {}
+    for row in paired_rows(run, other)[1]:
+        scores = question_scores(other.records[row], {})
+        if "exact_match" in scores:
+            found[str(other.records[row]["question_id"])] = scores["exact_match"] == 1
+    return found
+
+
+class Motivation(NamedTuple):
+    """DTR's eq 1: retrieval pays where P_ret P_gen > P_param.
+
+    Attributes:
+      p_param: share of right answers without retrieval.
+      p_ret: share of questions for which Standard RAG read a gold passage.
+      p_gen: share of right answers among these.
+      gain: P_ret P_gen - P_param, paired over the questions.
+    """
+
+    p_param: Interval
+    p_ret: Interval
+    p_gen: Interval
+    gain: Difference
+
+    @property
+    def text(self) -> str:
+        """A line with all values, in percent."""
+        shares = {"P_param": self.p_param, "P_ret": self.p_ret, "P_gen": self.p_gen}
+        values = {name: _percent(share) for name, share in shares.items()}
+        listed = ", ".join(f"{name} {value}" for name, value in values.items())
+        return f"{listed}, P_ret P_gen - P_param {_percent(self.gain)}; n = {self.gain.n:,}"
+
+
+def _percent(value: Interval | Difference) -> str:
+    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def motivation(direct: RunRecords, standard: RunRecords) -> Motivation | None:
+    """The three shares of DTR's eq 1 with their intervals; None without marked gold passages.
+
+    Over the questions of both runs that have gold passages. P_ret P_gen is the share of questions
+    that were answered rightly after a gold passage was read.
+    """
+    rows = []
+    for a, b in zip(*paired_rows(direct, standard), strict=True):
+        without = question_scores(direct.records[a], {})
+        scores = question_scores(standard.records[b], {})
+        if "exact_match" in without and "hit" in scores:
+            rows.append((without["exact_match"], scores["hit"], scores["exact_match"]))
+    if not rows:
+        return None
+    param, read, right = np.array(rows, np.float64).T
+    gain = paired_difference(read * right, param)
+    return Motivation(interval(param), interval(read), interval(right[read == 1]), gain)
