@@ -1,8 +1,8 @@
 """Content-addressed store of expensive results, such as generations and searches.
 
 One SQLite file maps a hash of everything that determines a result (operation, identity of the model
-or index with its settings, exact input) to the bytes of the result. Entries are never changed. Each
-write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
+or index with its settings, exact input) to the bytes of the result and the seconds of its
+computation, where they are known. Entries are never changed. Each write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
 writing, and several processes of one machine may share the file. Several machines may not: on a
 network file system it is refused.
 """
@@ -14,10 +14,12 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import struct
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxrag.core.checks import check_local
@@ -32,9 +34,9 @@ CREATE TABLE IF NOT EXISTS producers(
     UNIQUE(operation, identity));
 CREATE TABLE IF NOT EXISTS entries(
     key BLOB PRIMARY KEY, producer INTEGER NOT NULL REFERENCES producers(id),
-    value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
+    value BLOB NOT NULL, checksum BLOB NOT NULL, seconds REAL) WITHOUT ROWID;
 """
-_VERSION = 1
+_VERSION = 2  # 1 had no seconds; such a file gets the column when it is opened
 # sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
 DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
@@ -43,6 +45,7 @@ _ELSEWHERE = (
     "and put the stores of several machines together with `jaxrag store merge`"
 )
 _FULL_BELOW = 1 << 20  # bytes of free space
+_COLUMNS = "key, value, seconds, checksum"
 _ROWS_PER_MERGE = 1000
 _KEYS_PER_SELECT = 500  # below SQLite's limit on variables
 
@@ -61,12 +64,13 @@ def entry_key(operation: str, identity: str, payload: str) -> bytes:
     return bytes.fromhex(digest(operation, identity, payload))
 
 
-def checksum(key: bytes, value: bytes) -> bytes:
+def checksum(key: bytes, value: bytes, seconds: float | None) -> bytes:
     """Checksum that is stored with an entry to detect damage."""
-    return hashlib.blake2b(key + value, digest_size=8).digest()
+    timed = b"" if seconds is None else struct.pack("<d", seconds)
+    return hashlib.blake2b(key + value + timed, digest_size=8).digest()
 
 
-def is_intact(key: object, value: object, stored_checksum: object) -> bool:
+def is_intact(key: object, value: object, seconds: object, stored_checksum: object) -> bool:
     """Whether an entry has the checksum that was stored with it.
 
     Raises:
@@ -74,7 +78,9 @@ def is_intact(key: object, value: object, stored_checksum: object) -> bool:
     """
     if not isinstance(key, bytes):  # a damaged file may hold other types
         raise sqlite3.DatabaseError("an entry has lost its key")
-    return isinstance(value, bytes) and checksum(key, value) == stored_checksum
+    if not isinstance(value, bytes) or not isinstance(seconds, float | None):
+        return False
+    return checksum(key, value, seconds) == stored_checksum
 
 
 def _cannot_be_written(path: Path) -> bool:
@@ -141,6 +147,10 @@ class Store:
             if execute("SELECT version FROM format").fetchone() is None:
                 execute("INSERT INTO format VALUES (?)", (_VERSION,))
         (version,) = execute("SELECT version FROM format").fetchone()
+        if version == 1:
+            execute("ALTER TABLE entries ADD COLUMN seconds REAL")
+            execute("UPDATE format SET version = ?", (_VERSION,))
+            version = _VERSION
         execute("COMMIT")
         if version != _VERSION:
             raise InputError(
@@ -166,31 +176,47 @@ class Store:
         Raises:
           InputError: an entry is damaged.
         """
-        values: dict[bytes, bytes] = {}
+        return {key: value for key, (value, _) in self.get_timed(keys).items()}
+
+    def get_timed(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, float | None]]:
+        """As `get`, with the seconds of each computation; None where they are not known."""
+        values: dict[bytes, tuple[bytes, float | None]] = {}
         try:
             for start in range(0, len(keys), _KEYS_PER_SELECT):
                 part = keys[start : start + _KEYS_PER_SELECT]
                 marks = ",".join("?" * len(part))
                 rows = self._connection.execute(
-                    f"SELECT key, value, checksum FROM entries WHERE key IN ({marks})", part
+                    f"SELECT {_COLUMNS} FROM entries WHERE key IN ({marks})", part
                 )
-                for key, value, stored_checksum in rows:
-                    if not is_intact(key, value, stored_checksum):
+                for key, value, seconds, stored_checksum in rows:
+                    if not is_intact(key, value, seconds, stored_checksum):
                         raise self._damaged(key)
-                    values[key] = value
+                    values[key] = value, seconds
         except DATABASE_ERRORS as error:
             raise self._explained(error) from error
         return values
 
-    def put(self, operation: str, identity: str, values: Mapping[bytes, bytes]) -> None:
-        """Adds results in one transaction; keys that are present keep their value."""
+    def put(
+        self,
+        operation: str,
+        identity: str,
+        values: Mapping[bytes, bytes],
+        *,
+        seconds: Mapping[bytes, float | None] = MappingProxyType({}),
+    ) -> None:
+        """Adds results, with the ``seconds`` of their computation where known, in one transaction.
+
+        Keys that are present keep their value.
+        """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 producer = self._producer_id(operation, identity)
+                timed = [(key, value, seconds.get(key)) for key, value in values.items()]
                 self._connection.executemany(
-                    "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
-                    [(key, producer, value, checksum(key, value)) for key, value in values.items()],
+                    "INSERT OR IGNORE INTO entries(key, producer, value, seconds, checksum) "
+                    "VALUES (?, ?, ?, ?, ?)",
+                    [(key, producer, value, s, checksum(key, value, s)) for key, value, s in timed],
                 )
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -244,11 +270,9 @@ class Store:
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             count, damaged = 0, []
-            for key, value, stored_checksum in self._connection.execute(
-                "SELECT key, value, checksum FROM entries"
-            ):
+            for key, *entry in self._connection.execute(f"SELECT {_COLUMNS} FROM entries"):
                 count += 1
-                if not is_intact(key, value, stored_checksum):
+                if not is_intact(key, *entry):
                     damaged.append(key)
             if drop:
                 self._connection.executemany(
@@ -271,15 +295,17 @@ class Store:
         try:
             for operation, identity, *_ in source.producers():
                 cursor = source._connection.execute(
-                    "SELECT key, value, checksum FROM entries WHERE producer = "
+                    f"SELECT {_COLUMNS} FROM entries WHERE producer = "
                     "(SELECT id FROM producers WHERE operation = ? AND identity = ?)",
                     (operation, identity),
                 )
                 while rows := cursor.fetchmany(_ROWS_PER_MERGE):
-                    for key, value, stored_checksum in rows:
-                        if not is_intact(key, value, stored_checksum):
+                    for key, *entry in rows:
+                        if not is_intact(key, *entry):
                             raise source._damaged(key)
-                    self.put(operation, identity, {key: value for key, value, _ in rows})
+                    seconds = {key: spent for key, _, spent, _ in rows}
+                    values = {key: value for key, value, *_ in rows}
+                    self.put(operation, identity, values, seconds=seconds)
         except DATABASE_ERRORS as error:
             raise source._explained(error) from error
         return self._count() - before

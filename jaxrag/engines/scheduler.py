@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from jaxrag.core.store import Store, entry_key
+from jaxrag.engines.compilation import compilation_seconds
 from jaxrag.types import EngineDown
 
 
@@ -164,8 +165,9 @@ class QuestionOutcome(NamedTuple):
     """Outcome of a question: a value or an error, and its cost.
 
     ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
-    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run. ``stored``: the
-    hits on results that an earlier run had stored, whose computation ``seconds`` lacks.
+    run; so are ``seconds``, those of each request's first computation (its share of the batch,
+    compilation apart), without the ``untimed`` requests whose seconds an older store does not know.
+    ``store_hits`` and ``spent``, the seconds that were not saved by the store, are of this run.
     """
 
     id: Any
@@ -173,8 +175,9 @@ class QuestionOutcome(NamedTuple):
     error: Exception | None
     cost: dict[str, int]
     seconds: float
+    untimed: int
+    spent: float
     store_hits: int
-    stored: int
 
 
 class _LiveQuestion:
@@ -183,9 +186,8 @@ class _LiveQuestion:
     def __init__(self, id: Any) -> None:
         self.id = id
         self.cost: Counter[str] = Counter()
-        self.seconds = 0.0
-        self.hits = 0
-        self.stored = 0
+        self.seconds = self.spent = 0.0
+        self.hits = self.untimed = 0
 
 
 class _Branches:
@@ -257,7 +259,6 @@ class Scheduler:
         self._operations: dict[tuple[str, str], Operation] = {}
         self._finished: list[QuestionOutcome] = []
         self._flight = RequestsInFlight()
-        self._computed: set[bytes] = set()  # keys of this scheduler's own results
 
     def run(
         self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
@@ -358,7 +359,7 @@ class Scheduler:
         branches, question = task.branches, task.question
         if branches is None:
             cost = dict(sorted(question.cost.items()))
-            spent = question.seconds, question.hits, question.stored
+            spent = question.seconds, question.untimed, question.spent, question.hits
             self._finished.append(QuestionOutcome(question.id, value, error, cost, *spent))
         elif error is not None:
             branches.failed = True
@@ -372,12 +373,10 @@ class Scheduler:
     def _look_up(self) -> None:
         """Answers new requests from the store and queues the others for their engine."""
         fresh, self._fresh = self._fresh, {}
-        stored = self.store.get(list(fresh)) if fresh else {}
+        stored = self.store.get_timed(list(fresh)) if fresh else {}
         for key, (operation, pending) in fresh.items():
             if key in stored:
-                self._answer(operation, pending, stored[key], seconds=0.0, hit=True)
-                for task in pending.tasks:
-                    task.question.stored += key not in self._computed
+                self._answer(operation, pending, *stored[key], hit=True)
             elif operation.submit is not None:
                 self._before()
                 self._flight.start(key, operation, pending)
@@ -387,13 +386,22 @@ class Scheduler:
                 self._groups.setdefault(kind, {})[key] = pending
 
     def _answer(
-        self, operation: Operation, pending: _Pending, data: bytes, *, seconds: float, hit: bool
+        self,
+        operation: Operation,
+        pending: _Pending,
+        data: bytes,
+        seconds: float | None,
+        *,
+        hit: bool = False,
     ) -> None:
         for index, task in enumerate(pending.tasks):
             value = operation.decode(data)
             task.question.cost.update(operation.cost(pending.payload, value))
-            task.question.seconds += seconds / len(pending.tasks)
-            task.question.hits += hit or index > 0
+            shared = hit or index > 0
+            task.question.seconds += seconds or 0.0
+            task.question.untimed += seconds is None
+            task.question.spent += 0.0 if shared else seconds or 0.0
+            task.question.hits += shared
             self._ready.append((task, value, None))
 
     def _send_largest(self) -> None:
@@ -408,6 +416,7 @@ class Scheduler:
     def _send(self, operation: Operation, items: list[tuple[bytes, _Pending]]) -> None:
         """Runs one batch; a failing batch is halved until the faulty request is isolated."""
         started = time.perf_counter()
+        compiled = compilation_seconds()
         try:
             values = operation.run([pending.payload for _, pending in items])
             if len(values) != len(items):
@@ -428,15 +437,17 @@ class Scheduler:
                 for task in items[0][1].tasks:
                     self._ready.append((task, None, failure))
             return
-        seconds = (time.perf_counter() - started) / len(items)
-        self._put(operation, encoded)
+        compiled = compilation_seconds() - compiled
+        seconds = max(0.0, time.perf_counter() - started - compiled) / len(items)
+        self._put(operation, encoded, dict.fromkeys(encoded, seconds))
         for key, pending in items:
-            self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
+            self._answer(operation, pending, encoded[key], seconds)
 
-    def _put(self, operation: Operation, encoded: dict[bytes, bytes]) -> None:
+    def _put(
+        self, operation: Operation, encoded: dict[bytes, bytes], seconds: dict[bytes, float]
+    ) -> None:
         """Stores computed results."""
-        self.store.put(operation.name, operation.identity, encoded)
-        self._computed.update(encoded)
+        self.store.put(operation.name, operation.identity, encoded, seconds=seconds)
         self.on_batch(operation.name, len(encoded))
 
     def _land(self, landed: list[Returned]) -> None:
@@ -452,9 +463,9 @@ class Scheduler:
                 self._ready.extend((task, None, failure) for task in pending.tasks)
         answered = [done for done in landed if done[0] in encoded]
         for operation in {operation for _, operation, *_ in answered}:
-            keys = [key for key, own, *_ in answered if own is operation]
-            self._put(operation, {key: encoded[key] for key in keys})
+            spent = {key: seconds for key, own, *_, seconds in answered if own is operation}
+            self._put(operation, {key: encoded[key] for key in spent}, spent)
         for key, operation, pending, _, seconds in answered:
-            self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
+            self._answer(operation, pending, encoded[key], seconds)
         if down:
             raise down

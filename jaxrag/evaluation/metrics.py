@@ -24,8 +24,9 @@ searched for: a question answered directly says nothing about the retriever.
 ``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). A record whose
 ``normalization`` is "unicode" is compared so (`jaxrag.text.answers.Normalization`). Costs
 (``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
-per question as well. No metric is defined for questions that failed. ``seconds`` is defined in no
-question of a run to which an earlier one contributed results: their computation is not in it.
+per question as well. No metric is defined for questions that failed. ``seconds`` are those of the
+first computation of each result, as if nothing had been stored, compilation apart; they are defined
+in no question of a run that took results from a store that does not know theirs.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ def score(
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
     columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
-    if any(map(_stored, timings.values())):
+    if any(map(_lacks_time, timings.values())):
         columns["seconds"].fill(math.nan)
     return columns
 
 
-def _stored(timing: Mapping[str, float]) -> bool:
-    """Whether an earlier run had stored a result; of older records, whether the store held one."""
-    return bool(timing.get("stored", timing.get("store_hits")))
+def _lacks_time(timing: Mapping[str, float]) -> bool:
+    """Whether seconds of a result are not known; older records count or show only store hits."""
+    return bool(timing.get("untimed", timing.get("stored", timing.get("store_hits"))))
 
 
 def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, float]:

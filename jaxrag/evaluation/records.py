@@ -9,14 +9,15 @@
                     first passage contains a gold answer), ``normalization`` (of texts that are
                     compared, unless "squad"), ``prediction``, ``trace``, ``cost``; or ``error`` in
                     place of the last three
-``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``, and ``stored``, how many of these
-                    results an earlier run had stored: these may differ between two runs of the same
-                    command; answers.jsonl does not
+``timings.jsonl``   ``question_id``, ``seconds`` of the first computation of its results (see
+                    `jaxrag.engines.scheduler.QuestionOutcome`), ``untimed``, the results whose
+                    seconds are not known, ``spent`` in this run, ``store_hits``: these may differ
+                    between two runs of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
-                    seconds are null if an earlier run had stored a result; ``alarms`` has the
-                    number of questions of each and the sentences of those raised
+                    seconds are null if a result is untimed; ``alarms`` has the number of questions
+                    of each and the sentences of those raised
 ``log.jsonl``       log of all processes that worked on the run (see `run_log`)
 """
 

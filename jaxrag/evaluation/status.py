@@ -117,7 +117,7 @@ def status(
     newest = max(f.stat().st_mtime for f in path.iterdir() if f.name != ".lock")
     idle = max(0.0, (time.time() if now is None else now) - newest)
     missing = asked - len(run.records)
-    seconds = [float(timing["seconds"]) for timing in run.timings.values()]
+    seconds = [float(one.get("spent", one["seconds"])) for one in run.timings.values()]
     trigger = columns["trigger"][~np.isnan(columns["trigger"])]
     return Status(
         path=path,

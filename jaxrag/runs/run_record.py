@@ -102,5 +102,5 @@ def _selected(ended: QuestionOutcome) -> Sequence[str]:
 
 def timing_line(ended: QuestionOutcome) -> dict[str, Any]:
     """A line of timings.jsonl."""
-    spent = {name: getattr(ended, name) for name in ("seconds", "store_hits", "stored")}
+    spent = {name: getattr(ended, name) for name in ("seconds", "untimed", "spent", "store_hits")}
     return {"question_id": ended.id.id, **spent}

@@ -38,6 +38,35 @@ def test_get_returns_what_was_put(tmp_path):
     assert producer == ("op", "id", 1, 6)
 
 
+def test_seconds_stay_with_their_entry_also_in_a_store_of_the_first_format(tmp_path):
+    timed, old, new = (entry_key("op", "id", name) for name in "abc")
+    other = Store(tmp_path / "other.sqlite")
+    other.put("op", "id", {timed: b"1"}, seconds={timed: 0.25})
+    path = tmp_path / "old.sqlite"
+    store = Store(path)
+    store.put("op", "id", {old: b"2"})
+    store.close()
+    with sqlite3.connect(path) as connection:  # as the first format was
+        connection.execute("ALTER TABLE entries DROP COLUMN seconds")
+        connection.execute("UPDATE format SET version = 1")
+    connection.close()
+    store = Store(path)
+    store.put("op", "id", {new: b"3"}, seconds={new: 0.5})
+    store.merge(other)
+    assert store.verify() == (3, [])
+    found = Store(path).get_timed([timed, old, new])
+    assert found == {timed: (b"1", 0.25), old: (b"2", None), new: (b"3", 0.5)}
+
+
+def test_damaged_seconds_are_noticed(tmp_path):
+    key = entry_key("op", "id", "a")
+    store = Store(tmp_path / "s.sqlite")
+    store.put("op", "id", {key: b"1"}, seconds={key: 0.25})
+    for damaged in ("0.5", "'x'", "NULL"):
+        store._connection.execute(f"UPDATE entries SET seconds = {damaged}")
+        assert store.verify() == (1, [key.hex()])
+
+
 def test_entry_keys_depend_on_every_part():
     keys = {entry_key(*parts) for parts in [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "b"),
                                             ("ab", "", "c"), ("a", "bc", "")]}  # fmt: skip

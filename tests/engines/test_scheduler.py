@@ -1,8 +1,12 @@
+import time
+
+import jax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.core.store import Store
+from jaxrag.core.store import Store, entry_key
+from jaxrag.engines.compilation import compilation_seconds
 from jaxrag.engines.scheduler import Operation, Request, Scheduler, gather
 from jaxrag.types import EngineDown
 
@@ -86,16 +90,47 @@ def test_a_stored_result_makes_no_call_and_costs_the_same():
         return await Request(double, await Request(double, i))
 
     methods = [lambda i=i: method(i) for i in range(10)]
-    first, again = run(methods, store), None
+    first = run(methods, store)
     count = len(calls)
     again = run(methods, store)
     assert len(calls) == count
     for i in range(10):
         assert again[i].value == first[i].value and again[i].cost == first[i].cost
-        assert again[i].store_hits == 2 and again[i].seconds == 0
-    # 1's second request is 2's first one: a hit, but not on a result of an earlier run
-    assert first[1].store_hits == 1 and {one.stored for one in first.values()} == {0}
-    assert [again[i].stored for i in range(10)] == [2] * 10
+        assert again[i].store_hits == 2 and again[i].spent == 0
+        assert again[i].seconds == first[i].seconds > 0 and again[i].untimed == 0
+    # 1's second request is 2's first one: both take its time, which was spent once
+    assert first[1].store_hits == 1 and first[1].spent < first[1].seconds
+
+
+def test_results_without_seconds_are_counted():
+    store, double = Store(None), make()
+
+    async def method(i):
+        return await Request(double, i)
+
+    store.put("double", "{}", {entry_key("double", "{}", "3"): b"6"})  # of an older store
+    found = run([lambda i=i: method(i) for i in (2, 3)], store)
+    assert [(found[i].value, found[i].untimed) for i in range(2)] == [(4, 0), (6, 1)]
+
+
+def test_compilation_is_not_in_the_seconds():
+    def function(x):
+        if x:  # half a second of compilation with tracing inside, then a tenth of work
+            time.sleep(0.5)
+            for seconds in (0.1, 0.3, 0.5):
+                jax.monitoring.record_event_duration_secs("/jax/core/compile/a", seconds)
+        time.sleep(0.1)
+        return int(jax.jit(lambda y: y + x)(1))
+
+    async def method(i):
+        return await Request(make(function=function, batch=1), i)
+
+    found = run([lambda i=i: method(i) for i in range(2)])
+    before = compilation_seconds()
+    jax.jit(lambda y: y - 1)(1)  # JAX's events have the names that are counted
+    assert compilation_seconds() > before
+    for outcome in found.values():
+        assert 0.1 <= outcome.seconds < 0.45
 
 
 def test_the_check_before_comes_once_before_the_first_call_and_not_if_all_is_stored():

@@ -101,7 +101,9 @@ def test_columns_follow_the_records() -> None:
 @pytest.mark.parametrize(
     ("timing", "known"),
     [
-        ({"store_hits": 2, "stored": 0}, True),  # the run's own results
+        ({"store_hits": 2, "untimed": 0}, True),
+        ({"store_hits": 2, "untimed": 1}, False),
+        ({"store_hits": 2, "stored": 0}, True),  # an older record: the run's own results
         ({"store_hits": 2, "stored": 1}, False),
         ({"store_hits": 1}, False),  # an older record does not tell whose
         ({"store_hits": 0}, True),
