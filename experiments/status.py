@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
     found = [status(path, prices=known) for path in runs]
     table = Table(padding=0)
-    for heading in ("run", "state", "answered", "errors", "last write", "time left", "trigger"):
+    for heading in ("run", "state", "answered", "errors", "last write", "time left", "retrieves"):
         table.add_column(heading, overflow="fold")
     priced = [one.dollars_left for one in found if one.dollars_left is not None]
     for heading in (*_COSTS, *(["dollars_left"] if priced else [])):

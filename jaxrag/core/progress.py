@@ -66,7 +66,10 @@ class _JsonLines(logging.FileHandler):
 
 @contextlib.contextmanager
 def run_log(file: Path) -> Iterator[None]:
-    """Logs INFO and above to ``file`` (appended) and WARNING and above to standard error."""
+    """Logs INFO and above to ``file`` (appended) and WARNING and above to standard error.
+
+    An error that ends the work is the last line of ``file``.
+    """
     handlers = _StderrHandler(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
     before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
@@ -75,6 +78,10 @@ def run_log(file: Path) -> Iterator[None]:
         _LOGGER.addHandler(handler)
     try:
         yield
+    except Exception as error:  # whoever catches it prints it
+        text = f"{error}" or type(error).__name__
+        handlers[1].handle(_LOGGER.makeRecord("jaxrag", logging.ERROR, "", 0, text, (), None))
+        raise
     finally:
         for handler in handlers:
             _LOGGER.removeHandler(handler)

@@ -59,6 +59,7 @@ RETRIEVAL = ("recall", "coverage", "hit", "pool_recall", "ir_accuracy")
 GATE = ("trigger", "retriever_activation")
 COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches")
 TIMINGS = ("seconds", "store_hits")
+COUNTS = COSTS + TIMINGS
 _CLOSED = frozenset({"yes", "no", "true", "false"})
 COLUMNS = (*ACCURACY, *RETRIEVAL, *GATE, *COSTS, *TIMINGS)
 

@@ -222,6 +222,13 @@ def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
     return {line["id"]: line for line in lines}
 
 
+def failure(path: str | Path) -> str:
+    """The error that stopped the last process that worked there, from log.jsonl; "" without one."""
+    file = Path(path) / "log.jsonl"
+    last = jsonl.read(file, key="level", fields={"message": str}, torn_ok=True)[-1:]
+    return next((line["message"] for line in last if line["level"] == "error"), "")
+
+
 def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
     """Contents of metrics.json: counts, means with 95 % intervals, total costs, and alarms.
 
@@ -237,7 +244,9 @@ def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
         "missing": asked - len(run.records),
         "means": {
             name: mean._asdict() if mean.n else None
-            for name, mean in (intervals(columns) | precision.intervals(run.records)).items()
+            for name, mean in (
+                intervals(columns, counts=metrics.COUNTS) | precision.intervals(run.records)
+            ).items()
             if mean.n or name == "seconds"
         },
         **({"classes": {n: mean._asdict() for n, mean in classes.items()}} if classes else {}),

@@ -2,14 +2,14 @@
 
 Intervals are percentile bootstrap intervals over questions (Efron and Tibshirani 1993, ch. 13).
 The bias-corrected kind (BCa) is left out on purpose: for a mean over 200 questions or more it
-moves the ends by less than their Monte-Carlo error. Where a score is 0 (or 1) for every question,
-all resamples agree and both kinds would have no width; Wilson's interval is used instead.
+moves the ends by less than their Monte-Carlo error. Where a proportion is 0 (or 1) for every
+question, all resamples agree and both kinds would have no width; Wilson's interval is used instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -71,18 +71,24 @@ def resampled_means(
 def intervals(
     columns: Mapping[str, Float[np.ndarray, " q"]],
     *,
+    counts: Collection[str] = (),
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """The mean of every column and its bootstrap interval; NaN entries are left out."""
+    """The mean of every column and its bootstrap interval; NaN entries are left out.
+
+    ``counts`` are columns that are no proportions: if all of their values are 0, or 1, the interval
+    has no width.
+    """
     defined = {name: values[~np.isnan(values)] for name, values in columns.items()}
     empty = Interval(math.nan, math.nan, math.nan, 0)
     results = dict.fromkeys(columns, empty)
     moving = [name for name, values in defined.items() if len(values) and np.ptp(values) > 0]
     for name, values in defined.items():
         if len(values) and name not in moving:
-            results[name] = _constant(float(values[0]), len(values), level)
+            share = name not in counts
+            results[name] = _constant(float(values[0]), len(values), level, share=share)
     if moving:
         table = np.stack([np.asarray(columns[name], np.float64) for name in moving], axis=1)
         means = resampled_means(table, resamples=resamples, seed=seed)
@@ -97,18 +103,21 @@ def intervals(
 def interval(
     values: Float[np.ndarray, " q"],
     *,
+    count: bool = False,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
     """The mean of one column and its bootstrap interval."""
-    only = intervals({"values": values}, level=level, resamples=resamples, seed=seed)
+    counts = ("values",) * count
+    columns = {"values": values}
+    only = intervals(columns, counts=counts, level=level, resamples=resamples, seed=seed)
     return only["values"]
 
 
-def _constant(value: float, n: int, level: float) -> Interval:
+def _constant(value: float, n: int, level: float, *, share: bool) -> Interval:
     """Interval of equal values: Wilson's if all are 0 or all are 1, else of zero width."""
-    if value not in (0.0, 1.0):
+    if not share or value not in (0.0, 1.0):
         return Interval(value, value, value, n)
     z = NormalDist().inv_cdf((1 + level) / 2)
     width = z * z / (n + z * z)

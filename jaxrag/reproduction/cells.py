@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation.significance import Interval
-from jaxrag.evaluation.summary import name_of
+from jaxrag.evaluation.summary import name_of, shown_name
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.printed.comparison import CALIBRATED, MEAN_OF_ALL, PERCENT, Cell, Column
 from jaxrag.reproduction.printed.measured import Measured, difference, mean_interval
-from jaxrag.reproduction.printed.models import same_model, shown_name
+from jaxrag.reproduction.printed.models import same_model
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedTable
 from jaxrag.reproduction.tables import Scale, Table
 from jaxrag.types import InputError

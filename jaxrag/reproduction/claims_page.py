@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrag.core.printable import html_text
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import (
@@ -22,7 +23,6 @@ from jaxrag.reproduction.claims import (
 )
 from jaxrag.reproduction.listing import read_result, result_files
 from jaxrag.reproduction.printed.comparison import MEAN_OF_ALL
-from jaxrag.reproduction.printed.models import shown_name
 from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.types import InputError
 

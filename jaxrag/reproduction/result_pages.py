@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, markdown_text
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, FigureClaim
@@ -18,7 +19,6 @@ from jaxrag.reproduction.listing import all_names, read_result, result_files
 from jaxrag.reproduction.parts import parts_text
 from jaxrag.reproduction.printed.cell_text import metric_label, our_text, printed_text, row_label
 from jaxrag.reproduction.printed.comparison import Cell
-from jaxrag.reproduction.printed.models import shown_name
 from jaxrag.reproduction.printed.tables import AVERAGE, PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.tables import Declarations
 from jaxrag.types import InputError

@@ -13,10 +13,11 @@ from jaxrag.data.folder import Folder
 from jaxrag.data.sets import SETS, named_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.methods.ars.relevance import RelevanceJudge
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.models.checkpoint.files import short_name
-from jaxrag.reproduction.printed.models import GENERATORS, shown_name
+from jaxrag.reproduction.printed.models import GENERATORS
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr, published_encoder

@@ -48,6 +48,47 @@ def test_rows_hold_means_costs_and_differences(runs: list[Path]) -> None:
     assert rag.totals["searches"] == 120 and rag.finished
 
 
+def test_equal_counts_have_no_interval_and_equal_shares_have_one(runs: list[Path]) -> None:
+    none, _, _ = summarise(runs)
+    assert none.means["searches"][:3] == (0, 0, 0) and none.means["llm_calls"][:3] == (1, 1, 1)
+    assert none.means["trigger"].high > 0
+    assert json.loads((runs[0] / "metrics.json").read_text())["means"]["searches"]["high"] == 0
+
+
+def test_recall_of_a_gated_method_stands_beside_the_baseline_on_the_same_questions(
+    runs: list[Path],
+) -> None:
+    _, _, dtr = summarise(runs)
+    asked = {
+        r["question_id"] for r in read_run(runs[2]).records if "searches" in r.get("trace", ())
+    }
+    found = [
+        float(record["gold_passages"][0] in record["trace"]["selected"]["ids"])
+        for record in read_run(runs[1]).records
+        if record["question_id"] in asked
+    ]
+    same = dtr.baseline_on_same["recall"]
+    assert same.n == len(found) < 120 and same.mean == pytest.approx(sum(found) / len(found))
+    text = f"(standard_rag on these {len(found)}: {100 * same.mean:.1f})"
+    assert text in page([read_run(path) for path in runs], summarise(runs))
+    assert text in markdown_table(summarise(runs))
+
+
+def test_a_line_says_where_interval_and_test_disagree(tmp_path: Path) -> None:
+    paths = [fabricate.run(tmp_path / name, name, n=8) for name in ("standard_rag", "no_retrieval")]
+    edit(paths[0], lambda line: line.update(prediction="wrong"))
+    right = ("q00000", "q00001", "q00002", "q00003")
+    edit(
+        paths[1],
+        lambda line: line.update(
+            prediction=line["gold_answers"][0] if line["question_id"] in right else "wrong"
+        ),
+    )
+    _, found = summarise(paths)
+    assert found.differences["exact_match"].low > 0 and found.differences["exact_match"].p == 0.125
+    assert any("with 8 questions" in note and "disagree" in note for note in found.notes)
+
+
 def test_the_baseline_can_be_named(runs: list[Path]) -> None:
     assert [row.baseline for row in summarise(runs, baseline="dtr")] == ["dtr", "dtr", ""]
     assert next(row.baseline for row in summarise(runs, baseline="other")) == ""

@@ -108,7 +108,7 @@ def figure(explained: Mapping[str, Any]) -> str:
     passage = explained["passage"]
     note = (
         f"Found: {passage['title'] or passage['id']}. {_note(explained, len(terms))} In "
-        "colour: tokens in both question and passage; pale: the others."
+        "the accent colour: tokens in both question and passage."
     )
     return figures.figure(explained["question"], drawing, note)
 

@@ -78,24 +78,24 @@ class _Place(NamedTuple):
 
 
 def _labels(places: Sequence[_Place]) -> list[str]:
-    """Names beside their marks where there is room; all are in the legend."""
+    """Names beside their marks where there is room, farther away with a line to the mark."""
     taken = [(place.x - 7, place.y - 7, place.x + 7, place.y + 7) for place in places]
     taken += [(place.x - 2, place.top, place.x + 2, place.bottom) for place in places]
     parts = []
     for place in places:
         width = 7.1 * len(place.name)
-        for left, base in (
-            (place.x + 10, place.y + 4),
-            (place.x - 10 - width, place.y + 4),
-            (place.x - width / 2, place.top - 6),
-            (place.x - width / 2, place.bottom + 14),
-            (place.x + 8, place.y - 9),
-            (place.x + 8, place.y + 17),
-        ):
+        right, left = place.x + 10, place.x - 10 - width
+        near = [(right, place.y + 4), (left, place.y + 4)]
+        near += [(place.x - width / 2, base) for base in (place.top - 6, place.bottom + 14)]
+        steps = [place.y + 4 + way * 13 * step for step in range(1, 16) for way in (-1, 1)]
+        for left, base in near + [(side, base) for base in steps for side in (right, left)]:
             box = (left, base - 10, left + width, base + 3)
             inside = box[0] >= svg.LEFT - 8 and box[2] <= svg.WIDTH and box[1] >= 16
             if inside and base < svg.BOTTOM and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
+                if abs(base - 4 - place.y) > 20 and (left, base) not in near:
+                    end = min(max(place.x, left), left + width)
+                    parts.append(svg.line(place.x, place.y, end, base - 4, kind="leader"))
                 parts.append(
                     svg.text(left + width / 2, base, place.name, anchor="middle", kind="name halo")
                 )
@@ -154,9 +154,9 @@ def em_against_query_ratio(
     """
     tops = [curve.high.max() for _, _, curve in policies] + [np.quantile(accepted.high, 0.8)]
     x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
-    parts = [svg.axes(x, y, x_title="query ratio: answered without retrieval, %", y_title="EM %")]
+    parts = [svg.axes(x, y, x_title="answered without retrieval, %", y_title="EM %")]
     parts += _threshold_axis(accepted, x)
-    parts += reversed(_line_and_band(accepted, x, y, "direct"))
+    parts += reversed(_line_and_band(accepted, x, y, "direct dotted"))
     for i, _, curve in policies:
         kind = f"c{i % svg.COLOURS}"
         ends = [(x(0), y(100 * curve.mean[0])), (x(100), y(100 * curve.mean[-1]))]
@@ -166,12 +166,13 @@ def em_against_query_ratio(
         tip = f"{label} as run: EM {100 * em:.1f} %, {100 * ratio:.0f} % without retrieval"
         parts.append(svg.marker(x(100 * ratio), y(100 * em), i, tip=tip))
     with_policy = (
-        "Coloured: EM over all questions when the rest is answered by a run that always "
-        "retrieves; dashed: the same share accepted by chance. "
+        "Solid: EM of all questions if the least uncertain ones, up to this share, are answered "
+        "directly and the others by a run that always retrieves. Dashed: if as many are picked at "
+        "random. Above dashed: u is worth its cost. "
     )
     note = (
-        "Grey: EM of the direct answers among the accepted share, least uncertain first. "
-        + (with_policy if policies else "Add a run that always retrieves for the whole policy. ")
+        (with_policy if policies else "Add a run that always retrieves for the whole policy. ")
+        + "Dotted: EM of the accepted direct answers alone. "
         + ("Marks: the gates as they were run. " if recorded else "")
         + "Bands: 95 % intervals."
     )
@@ -181,12 +182,15 @@ def em_against_query_ratio(
 
 def _threshold_axis(curve: ThresholdCurve, x: svg.Scale) -> list[str]:
     """Thresholds in nats above the plot, at their query ratios."""
-    parts = []
+    parts, last = [], -math.inf
     for share in (0.25, 0.5, 0.75):
         at = min(int(np.searchsorted(curve.query_ratio, share)), len(curve.threshold) - 1)
         if not math.isfinite(curve.threshold[at]):
             continue
         px = x(100 * curve.query_ratio[at])
+        if px < last + 75:
+            continue
+        last = px
         name = f"u ≤ {curve.threshold[at]:.2g}"
         parts.append(svg.line(px, svg.TOP, px, svg.TOP + 5, kind="axis"))
         parts.append(svg.text(px, svg.TOP - 5, name, anchor="middle", kind="tick"))
@@ -208,20 +212,21 @@ def uncertainty_histogram(
     right: Float[np.ndarray, " q"],
     thresholds: Sequence[tuple[int, str, float]],
 ) -> str:
-    """Direct answers by u, right ones in the dark part of each bar; thresholds of the runs."""
+    """Direct answers by u, right ones in the lower part of each bar; thresholds of the runs."""
     finite = u[np.isfinite(u)]
     most = max(10 ** math.ceil(math.log10(max(finite.max(initial=1), 0.1))), 1)
-    edges = np.geomspace(LEAST_U, most, BINS + 1)
-    bins = np.clip(np.searchsorted(edges, np.maximum(u, LEAST_U), side="right") - 1, 0, BINS - 1)
+    least = 10.0 ** math.floor(math.log10(max(finite.min(initial=0.1), LEAST_U)))
+    edges = np.geomspace(least, most, BINS + 1)
+    bins = np.clip(np.searchsorted(edges, np.maximum(u, least), side="right") - 1, 0, BINS - 1)
     bins = np.where(np.isinf(u), BINS + 1, bins)
     good = np.bincount(bins[right == 1], minlength=BINS + 2)
     bad = np.bincount(bins[right == 0], minlength=BINS + 2)
     bars = BINS + 2 if np.isinf(u).any() else BINS
     width = (svg.RIGHT - svg.LEFT) / bars
-    x = svg.Scale(LEAST_U, most, svg.LEFT, svg.LEFT + BINS * width, log=True)
+    x = svg.Scale(least, most, svg.LEFT, svg.LEFT + BINS * width, log=True)
     y = svg.y_scale(0, svg.nice_top(max((good + bad).max(), 4)))
     last = round(math.log10(most)) + (bars == BINS)  # "empty" stands where the last one would
-    decades = [10.0**p for p in range(round(math.log10(LEAST_U)), last)]
+    decades = [10.0**p for p in range(round(math.log10(least)), last)]
     title = "uncertainty u of the direct answer, nats"
     parts = [svg.axes(x, y, x_title=title, y_title="questions", x_ticks=decades)]
     for i in np.flatnonzero((good + bad)[:bars]):
@@ -235,18 +240,32 @@ def uncertainty_histogram(
     if bars > BINS:
         at = svg.LEFT + (BINS + 1.5) * width
         parts.append(svg.text(at, svg.BOTTOM + 18, "empty", anchor="end", kind="tick"))
-    for value in sorted({value for _, _, value in thresholds}):
-        runs = [(i, label) for i, label, other in thresholds if other == value]
-        at, kind = x(max(value, LEAST_U)), f"threshold c{runs[0][0] % svg.COLOURS}"
-        parts.append(svg.line(at, svg.TOP - 8, at, svg.BOTTOM, kind=kind))
-        name = ", ".join(label for _, label in runs)
-        parts.append(svg.text(at - 5, svg.TOP, name, anchor="end", kind="name halo"))
+    parts += _threshold_lines(thresholds, x)
     auroc = separation(u, right)
     chance = f" A wrong answer has a greater u than a right one {auroc:.0%} of the time."
     chance = "" if math.isnan(auroc) else chance
-    note = f"Dark: right ({int(good.sum()):,}); light: wrong ({int(bad.sum()):,}).{chance}"
+    counts = f"{int(good.sum()):,}", f"{int(bad.sum()):,}"
+    note = f"Lower part of a bar: right ({counts[0]}); upper part: wrong ({counts[1]}).{chance}"
     drawing = svg.drawing(parts, alt="Histogram of uncertainty, right and wrong answers")
     return figure("Does uncertainty tell right from wrong?", drawing, note)
+
+
+def _threshold_lines(thresholds: Sequence[tuple[int, str, float]], x: svg.Scale) -> list[str]:
+    """A line at each threshold; its runs, of many its value, in a row where there is room."""
+    parts, ends = [], list[float]()  # the right end of each row's last name
+    values = sorted({value for _, _, value in thresholds})
+    for value in values:
+        runs = [(i, label) for i, label, other in thresholds if other == value]
+        at, kind = x(value), f"threshold c{runs[0][0] % svg.COLOURS}"
+        parts.append(svg.line(at, svg.TOP - 8, at, svg.BOTTOM, kind=kind))
+        name = f"{value:g}" if len(values) > 2 else ", ".join(label for _, label in runs)
+        width = 7.1 * len(name)
+        left = at - 5 - width if at - 5 - width > svg.LEFT else at + 5
+        row = next((r for r, end in enumerate(ends) if end < left), len(ends))
+        ends[row : row + 1] = [left + width + 4]
+        middle, base = left + width / 2, svg.TOP + 14 * row
+        parts.append(svg.text(middle, base, name, anchor="middle", kind="name halo"))
+    return parts
 
 
 def em_by_uncertainty(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> str:

@@ -22,7 +22,7 @@ from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
 from jaxrag.evaluation.pairing import paired_rows
-from jaxrag.evaluation.records import RunRecords, read_passages, read_run
+from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
 from jaxrag.evaluation.report.svg import mark
@@ -32,6 +32,7 @@ from jaxrag.evaluation.summary import (
     by_dataset,
     labels,
     name_of,
+    shown_name,
     summarise_read,
 )
 from jaxrag.types import InputError
@@ -47,13 +48,15 @@ GROUPS = {
 
 READING = (
     tables.NOTE,
-    "An interval for a score that is 0 or 1 for every question is Wilson's. Questions that ended "
-    "in an error are in no mean. Seconds are each question's share of the engines' working time; "
-    "they are not known (–) where the store held results of earlier runs.",
+    "An interval for a share that is 0 or 1 for every question is Wilson's. Questions that ended "
+    "in an error are in no mean. Seconds are each question's share of the engines' working time "
+    "when a result was first computed, as if nothing had been stored, compilation apart; they are "
+    "not known (–) where a store of an earlier version held results.",
     "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
     "least one. IR: whether the first passage that the reader was given holds a gold answer, title "
-    "and text compared as strings; undefined for closed questions. Trigger: share of questions "
-    "sent to retrieval.",
+    "and text compared as strings; undefined for closed questions. Retrieves: share of questions "
+    "sent to retrieval. A method that searches for some of the questions has the baseline's value "
+    "on these beside its own.",
     "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
     "empty answer is infinitely uncertain.",
 )
@@ -81,6 +84,10 @@ def write_report(
     if not run_dirs:
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
+    for run in runs:
+        if not run.records and "method" not in run.config:
+            why = failure(run.path) or "see its log.jsonl"
+            raise InputError(f"{run.path} stopped before its first step: {why}")
     table = summarise_read(runs, baseline=baseline)
     write_files(Path(out_html), page(runs, table), table)
     return table
@@ -122,13 +129,21 @@ def _name(run: RunRecords) -> str:
 def _title(runs: Sequence[RunRecords]) -> str:
     datasets = list(by_dataset(runs))
     methods = list(dict.fromkeys(name_of(run.config, "method") for run in runs))
-    what = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
+    stems = list(dict.fromkeys(_without_setting(method) for method in methods))
+    what = f"{len(stems)} methods" if stems[1:] else stems[0]
+    if not stems[1:] and methods[1:]:
+        what += f" at {len(methods)} settings"
     where = " and ".join([", ".join(datasets[:-1]), datasets[-1]] if datasets[1:] else datasets)
     return f"{what} on {where}"
 
 
+def _without_setting(method: str) -> str:
+    """The name of a method without the settings that a sweep writes behind it, as in "a=1"."""
+    return " ".join(word for word in method.split() if "=" not in word) or method
+
+
 def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
-    models = dict.fromkeys(name_of(run.config, "language_model") for run in runs)
+    models = dict.fromkeys(shown_name(name_of(run.config, "language_model")) for run in runs)
     days = sorted({str(e.get("started", ""))[:10] for run in runs for e in run.environments} - {""})
     when = f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}" if days else ""
     return f"{sum(row.answered for row in table):,} answers by {', '.join(models)}{when}."
@@ -149,7 +164,8 @@ def _brief(value: Any) -> str:
     if not isinstance(value, Mapping):
         return str(value or "")
     if "name" in value:
-        return ", ".join(str(value[key]) for key in ("name", "dtype") if key in value)
+        dtype = [str(value["dtype"])] if "dtype" in value else []
+        return ", ".join([shown_name(str(value["name"])), *dtype])
     return ", ".join(str(key) for key, part in value.items() if isinstance(part, Mapping))
 
 
@@ -186,8 +202,15 @@ def finding(rows: Sequence[Row]) -> str:
     scored = [row for row in rows if row.means["exact_match"].n]
     if not scored:
         return "No question has been answered yet."
-    best = max(scored, key=lambda row: row.means["exact_match"].mean)
+    top = max(row.means["exact_match"].mean for row in scored)
+    best, *equal = [row for row in scored if row.means["exact_match"].mean == top]
     mean, ends = tables.with_interval("exact_match", best.means["exact_match"])
+    if equal:
+        names = [row.label for row in (best, *equal)]
+        who = "All" if len(names) == len(scored) else f"{', '.join(names[:-1])} and {names[-1]}"
+        return (
+            f"{who} have the {'highest' if who != 'All' else 'same'} exact match, {mean} % {ends}."
+        )
     first = f"{best.label} has the highest exact match, {mean} % {ends}"
     compared = best.differences.get("exact_match")
     if compared is None or not compared.n:
@@ -267,6 +290,9 @@ def _cell(row: Row, name: str) -> str:
     interval = row.means[name]
     mean, ends = tables.with_interval(name, interval)
     fewer = f"<small>n&nbsp;=&nbsp;{interval.n:,}</small>" if 0 < interval.n < row.answered else ""
+    fewer = (
+        f"<small>{html_text(text)}</small>" if (text := tables.baseline_text(row, name)) else fewer
+    )
     return f"{mean}<small>{ends}</small>{fewer}" if name in tables.PERCENT else mean
 
 
@@ -285,7 +311,12 @@ def _problems(row: Row) -> str:
 
 def _warnings(rows: Sequence[Row]) -> str:
     lines = [f"{row.label}: {tables.errors_text(row)}, in no mean." for row in rows if row.errors]
-    lines += [f"{row.label} is unfinished: run it again." for row in rows if not row.finished]
+    lines += [
+        f"{row.label} is unfinished{f' ({error})' if (error := failure(row.path)) else ''}: "
+        "run it again."
+        for row in rows
+        if not row.finished
+    ]
     lines += tables.notes(rows)
     return "".join(f'<p class="warn">{html_text(text)}</p>' for text in lines)
 

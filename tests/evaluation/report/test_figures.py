@@ -48,9 +48,32 @@ def _centre(mark: ElementTree.Element) -> float:
 def test_crowded_labels_never_overlap() -> None:
     rows = [row(f"method number {i}", 0.3, 2) for i in range(12)]
     drawn = parse(figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"))
+    assert len(name_boxes(drawn)) == 12  # of which none is left out
+    assert_apart(name_boxes(drawn))
+
+
+def name_boxes(drawn: ElementTree.Element) -> list[tuple[float, float, float]]:
+    """Left end, right end and base of each name."""
     names = [e for e in drawn.iter("text") if e.attrib["class"].startswith("name")]
-    spots = {(e.attrib["x"], e.attrib["y"]) for e in names}
-    assert 1 <= len(names) < 12 and len(spots) == len(names)
+    middles = [(float(e.attrib["x"]), 3.5 * len(e.text or ""), e.attrib["y"]) for e in names]
+    return [(middle - half, middle + half, float(base)) for middle, half, base in middles]
+
+
+def assert_apart(boxes: list[tuple[float, float, float]]) -> None:
+    for i, one in enumerate(boxes):
+        for other in boxes[:i]:
+            beside = one[1] <= other[0] or other[1] <= one[0]
+            assert beside or abs(one[2] - other[2]) >= 12, (one, other)
+
+
+def test_thresholds_of_a_sweep_have_names_that_do_not_overlap_inside_the_axes() -> None:
+    u, right = np.geomspace(0.05, 2, 40), np.tile([1.0, 0], 20)
+    values = (0, 0.01, 0.05, 0.1, 0.11, 0.12, 1, 30, 40)
+    marks = [(i, f"dtr threshold={value}", float(value)) for i, value in enumerate(values)]
+    boxes = name_boxes(parse(figures.uncertainty_histogram(u, right, marks)))
+    assert len(boxes) == len(values)
+    assert_apart(boxes)
+    assert all(box[0] >= 40 and box[1] <= 388 for box in boxes)
 
 
 def test_nothing_to_draw() -> None:
@@ -81,7 +104,7 @@ def test_uncertainty_figures_of_hard_cases(case: str) -> None:
     if case == "one value":
         u[:] = 0.3
     drawn = figures.uncertainty_histogram(u, right, [(0, "a", 0.0), (1, "b", 0.3)])
-    assert f"Dark: right ({int(right.sum())})" in drawn
+    assert f"Lower part of a bar: right ({int(right.sum())})" in drawn
     tips = [e.text or "" for e in parse(drawn).iter("title")]
     counts = [tuple(map(int, re.findall(r"(\d+) right, (\d+) wrong", tip)[0])) for tip in tips]
     assert sum(map(sum, counts)) == 2 * 80  # both parts of a bar tell the same

