@@ -2,9 +2,10 @@
 
 One SQLite file maps a hash of everything that determines a result (operation, identity of the model
 or index with its settings, exact input) to the bytes of the result and the seconds of its
-computation, where they are known. Entries are never changed. Each write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
-writing, and several processes of one machine may share the file. Several machines may not: on a
-network file system it is refused.
+computation, where they are known. Entries are never changed. Each write is one transaction in
+write-ahead mode: a killed process loses at most the batch that it was writing, and several
+processes of one machine may share the file. Several machines may not: on a network file system it
+is refused.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Status(NamedTuple):
     """Progress of a run.
 
     Attributes:
-      state: "running" (a process of this machine holds the lock), "finished" (metrics.json
-        exists), "failed: " and the error that stopped it, "stopped", or "elsewhere or stopped" (a file was written in the last ten minutes,
-        but no process of this machine holds the lock).
+      state: "running" (a process of this machine holds the lock), "finished" (metrics.json exists),
+        "failed: " and the error that stopped it, "stopped", or "elsewhere or stopped" (a file was
+        written in the last ten minutes, but no process of this machine holds the lock).
       asked, answered, errors: numbers of questions.
       idle: seconds since the last write.
       left: estimated seconds of engine time that remain; None if no question was answered.

@@ -84,11 +84,11 @@ def _labels(places: Sequence[_Place]) -> list[str]:
     parts = []
     for place in places:
         width = 7.1 * len(place.name)
-        right, left = place.x + 10, place.x - 10 - width
-        near = [(right, place.y + 4), (left, place.y + 4)]
+        sides = place.x + 10, place.x - 10 - width
+        near = [(side, place.y + 4) for side in sides]
         near += [(place.x - width / 2, base) for base in (place.top - 6, place.bottom + 14)]
         steps = [place.y + 4 + way * 13 * step for step in range(1, 16) for way in (-1, 1)]
-        for left, base in near + [(side, base) for base in steps for side in (right, left)]:
+        for left, base in near + [(side, base) for base in steps for side in sides]:
             box = (left, base - 10, left + width, base + 3)
             inside = box[0] >= svg.LEFT - 8 and box[2] <= svg.WIDTH and box[1] >= 16
             if inside and base < svg.BOTTOM and not any(_overlap(box, other) for other in taken):

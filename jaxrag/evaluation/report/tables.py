@@ -100,8 +100,9 @@ HEADINGS = {
 NOTE = (
     "Brackets: 95 % bootstrap intervals over questions; costs are means per question. Recall, "
     "coverage and hit are over the questions that searched; IR: the first passage read holds an "
-    "answer; seconds: of the first computation, compilation apart, as if nothing were stored. ΔEM is paired with the baseline "
-    "on the same questions; p: sign-flip test, not adjusted for several comparisons."
+    "answer; seconds: of the first computation, compilation apart, as if nothing were stored. ΔEM "
+    "is paired with the baseline on the same questions; p: sign-flip test, not adjusted for "
+    "several comparisons."
 )
 
 
