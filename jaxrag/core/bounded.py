@@ -121,8 +121,10 @@ def main() -> None:
             answer = ("value", function(**json.loads(line)))
         except MemoryError as failure:
             answer = ("limit", str(failure) or f"it takes over {int(memory) >> 20} MB of memory")
-        except BaseException as failure:  # a panic in Rust is no Exception
+        except Exception as failure:
             answer = ("error", (str(failure) or type(failure).__name__)[:_QUOTED])
+        except BaseException as failure:  # a panic in Rust
+            answer = ("limit", f"it fails in an unforeseen way ({str(failure)[:_QUOTED]})")
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")

@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import re
+import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -389,9 +390,14 @@ def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...
     ids: set[Any] = {_turn_end(tokenizer)}
     for value in named:
         for token in value if isinstance(value, list) else [value]:
+            if token is not None and type(token) not in (int, str):
+                raise InputError(
+                    f"{path}: eos_token_id is {reprlib.repr(value)}; it must be a token's id or "
+                    "text, or a list of them."
+                )
             text = isinstance(token, str)
             ids.add(tokenizer.convert_tokens_to_ids(token) if text else token)
-    return tuple(sorted(token for token in ids if isinstance(token, int) and token >= 0))
+    return tuple(sorted(token for token in ids if token is not None and token >= 0))
 
 
 def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:

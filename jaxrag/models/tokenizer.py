@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gguf
 from tokenizers import (
     AddedToken,
     Regex,
@@ -23,9 +22,10 @@ from tokenizers import (
     trainers,
 )
 
+from jaxrag.core.bounded import Bounded, LimitError
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import read_config
-from jaxrag.models.checkpoint.gguf import metadata, open_gguf
+from jaxrag.models.checkpoint.gguf import listed, metadata
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 """What `save_pretrained` writes of a fast tokenizer."""
 
+_MOST_BYTES = 100_000_000  # of one of a tokenizer's files; the largest published have 33 MB
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
 # Pre-tokenization of Llama 3 and Qwen: contractions, words with at most one leading punctuation
@@ -94,20 +95,55 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
       InputError: there is no tokenizer, or its type is not supported.
     """
     path = Path(path)
-    if path.is_file():
-        return _from_gguf(path)
-    if not path.is_dir():
+    if not path.exists():
         raise InputError(f"No checkpoint at {path}.")
+    try:
+        return _from_gguf(path) if path.is_file() else _from_files(path)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers raises bare Exceptions for malformed files
+        raise InputError(f"The tokenizer in {path} cannot be read: {error}") from error
+
+
+def _from_files(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer in a directory, once a trial of its tokenizer.json has ended well."""
     names = ("tokenizer.json", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model")
     if not any((path / name).exists() for name in names):
         raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
+    for name in (*names, *TOKENIZER_FILES):
+        if (path / name).exists() and (size := (path / name).stat().st_size) > _MOST_BYTES:
+            raise InputError(f"{path / name} has {size:,} bytes; at most {_MOST_BYTES:,} are read.")
+    kind = str(read_config(path).get("model_type")) if (path / "config.json").exists() else ""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        trial = pool.submit(_try, path / "tokenizer.json")
+        import transformers  # noqa: F401  (takes as long as the trial)
+
+        trial.result()
     try:
         return _from_directory(path)
-    except Exception as error:  # tokenizers raises bare Exceptions for malformed files
+    except Exception:
+        if not kind:
+            raise
         # transformers validates config.json, too, of which only the model's type matters here
-        with contextlib.suppress(Exception):
-            return _from_directory(path, str(read_config(path).get("model_type")))
-        raise InputError(f"The tokenizer in {path} cannot be read: {error}") from error
+        return _from_directory(path, kind)
+
+
+def _try(file: Path) -> None:
+    """Reads a tokenizer and some texts in another process.
+
+    Its regular expressions may never end, and a panic of the library would end this process.
+
+    Raises:
+      InputError: it takes more than 4 s or 1 GiB, or panics.
+    """
+    trial = Bounded("jaxrag.models.tokenizer_trial", "read_texts", seconds=4.0, memory=1 << 30)
+    try:
+        if file.exists():
+            trial(path=str(file))
+    except LimitError as error:
+        raise InputError(f"The tokenizer in {file} cannot be used: {error}.") from None
+    except InputError:
+        pass  # transformers may read what tokenizers alone does not, and says what is wrong
 
 
 def _from_directory(path: Path, kind: str = "") -> PreTrainedTokenizerFast:
@@ -155,17 +191,16 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
 def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
-    reader = open_gguf(path)
-    values = metadata(reader)
+    values = metadata(path)
     kind = values.get("tokenizer.ggml.model")
     if kind != "gpt2":
         raise InputError(
             f"{path} has a tokenizer of type {kind!r}; in GGUF files only 'gpt2' (byte-level BPE) "
             "is supported. Use the model's safetensors directory."
         )
-    tokens = _array(reader, "tokenizer.ggml.tokens", path)
-    types = _array(reader, "tokenizer.ggml.token_type", path)
-    merges = _array(reader, "tokenizer.ggml.merges", path)
+    tokens = listed(path, "tokenizer.ggml.tokens", str)
+    types = listed(path, "tokenizer.ggml.token_type", int)
+    merges = listed(path, "tokenizer.ggml.merges", str)
     if len(types) != len(tokens):
         raise InputError(f"{path}: {len(tokens)} tokens but {len(types)} token types.")
     backend = _byte_level_bpe(path, values.get("tokenizer.ggml.pre", "gpt-2"), tokens, merges)
@@ -192,12 +227,6 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         **special,
     )
-
-
-def _array(reader: gguf.GGUFReader, name: str, path: Path) -> list[Any]:
-    if name not in reader.fields:
-        raise InputError(f"{path} lacks the metadata key {name!r}.")
-    return reader.fields[name].contents()
 
 
 def _byte_level_bpe(path: Path, family: str, tokens: list[str], merges: list[str]) -> Tokenizer:

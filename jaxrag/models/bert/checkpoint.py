@@ -15,7 +15,8 @@ import numpy as np
 
 from jaxrag.models.bert.network import BertClassifier, BertConfig, BertEncoder
 from jaxrag.models.bert.nomic import MODEL_TYPE, NomicConfig, NomicEncoder, read_nomic_config
-from jaxrag.models.checkpoint.files import check_parameters, integer, read_config, read_tensors
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
+from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.models.parameters import shapes, template, unflatten
 from jaxrag.types import InputError
@@ -27,6 +28,7 @@ _FAMILIES = {"bert": "bert", "dpr": "bert", "roberta": "roberta", "xlm-roberta":
 _DPR = re.compile(r"^(question|ctx)_encoder\.bert_model\.")  # DPR's prefix of BERT's names
 
 
+@readable
 def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig:
     """The config of an encoder from its Hugging Face config.json.
 
@@ -52,9 +54,14 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     values = {name: config.get(name, defaults.get(name)) for name in names}
     if missing := [name for name, value in values.items() if value is None]:
         raise InputError(f"{source}: config.json lacks {', '.join(missing)}.")
+    most = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH}
     for field in dataclasses.fields(BertConfig):
         if field.type == "int":
-            integer(values, field.name, source, least=int(field.name != "pad_token_id"))
+            least = int(field.name != "pad_token_id")
+            high = most[field.name] if field.name in most else 2**31 - 1
+            integer(values, field.name, source, least=least, most=high)
+        elif field.type == "float":
+            number(values, field.name, source)
     result = BertConfig(**values, family=_FAMILIES[kind])
     if result.hidden_size % result.num_attention_heads:
         raise InputError(
@@ -105,11 +112,11 @@ def load_encoder(
     config = read_encoder_config(path)
     if isinstance(config, NomicConfig):
         nomic = NomicEncoder(config, dtype)
-        tensors = read_tensors(path)
+        tensors = read_tensors(path, layers=config.num_hidden_layers)
         # its masked language model has a prefix
         tensors = {name.removeprefix("bert."): tensors[name] for name in tensors}
         return nomic, parameters(nomic, tensors, path, ignore=HEADS)
-    tensors = modern_names(read_tensors(path), config.family)
+    tensors = modern_names(read_tensors(path, layers=config.num_hidden_layers), config.family)
     module = BertEncoder(config, dtype)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
 
@@ -121,7 +128,9 @@ def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, di
       InputError: as `load_encoder`; also for a checkpoint without a classification head.
     """
     config = read_bert_config(read_config(path), source=path)
-    tensors = modern_names(read_tensors(path), config.family, body=config.family + ".")
+    tensors = modern_names(
+        read_tensors(path, layers=config.num_hidden_layers), config.family, body=config.family + "."
+    )
     module = BertClassifier(config, dtype)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, r"roberta\.pooler\..*"))
 

@@ -58,7 +58,7 @@ def load_dpr(path: Path, *, dtype: jnp.dtype) -> tuple[DprNetwork, Towers]:
 def _tower(path: Path) -> tuple[DprNetwork, dict[str, Any]]:
     config = read_bert_config(read_config(path), source=path)
     module = DprNetwork(config, jnp.dtype("float32"))
-    tensors = modern_names(read_tensors(path), config.family)
+    tensors = modern_names(read_tensors(path, layers=config.num_hidden_layers), config.family)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.bert.network import attend
-from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
 from jaxrag.models.layers import Embedding, LayerNorm, Linear
 from jaxrag.models.precision import matmul_precision
 from jaxrag.models.rotary import Rotation, rotate, rotation_of
@@ -78,6 +78,7 @@ class NomicConfig:
     pad_token_id: int = 0
 
 
+@readable
 def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConfig:
     """The config of a NomicBert from its published config.json.
 
@@ -87,11 +88,15 @@ def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConf
     for name, value in _FIXED.items():
         if (given := config.get(name, value)) != value:
             raise InputError(f"{source}: {name} is {given!r}; only {value!r} is supported.")
-    sizes = {name: integer(config, field, source) for name, field in _NAMES.items()}
+    most = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH}
+    sizes = {
+        name: integer(config, field, source, most=most.get(name, 2**31 - 1))
+        for name, field in _NAMES.items()
+    }
     positions = sizes["max_position_embeddings"]
     trained = integer(config, "max_trained_positions", source, positions)
-    base = config.get("rotary_emb_base", 10_000)
-    if not isinstance(base, int | float) or base <= 1:
+    base = number(config, "rotary_emb_base", source, 10_000)
+    if base <= 1:
         raise InputError(f"{source}: rotary_emb_base is {base!r}; a number above 1 is needed.")
     if sizes["hidden_size"] % (2 * sizes["num_attention_heads"]):
         raise InputError(
@@ -100,9 +105,9 @@ def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConf
         )
     return NomicConfig(
         **sizes,
-        layer_norm_eps=float(config.get("layer_norm_epsilon", 1e-12)),
+        layer_norm_eps=number(config, "layer_norm_epsilon", source, 1e-12),
         max_tokens=min(positions, trained),
-        rotary_base=float(base),
+        rotary_base=base,
         attention_bias=bool(config.get("qkv_proj_bias", True)),
         up_bias=bool(config.get("mlp_fc1_bias", True)),
         down_bias=bool(config.get("mlp_fc2_bias", True)),

@@ -127,7 +127,9 @@ def untrained_ranker(
     config = read_bert_config(whole, source=path)
     _check(config, pooling, max_length, path)
     body = config.family + "."
-    tensors = modern_names(read_tensors(path), config.family, body=body)
+    tensors = modern_names(
+        read_tensors(path, layers=config.num_hidden_layers), config.family, body=body
+    )
     weight = np.random.default_rng(seed).normal(0.0, 0.02, (1, config.hidden_size))
     tensors |= {"classifier.weight": weight, "classifier.bias": np.zeros(1)}
     ignore = (BUFFERS, *HEADS, *(rf"{config.family}\.{head}" for head in HEADS))

@@ -205,7 +205,7 @@ def load_sidr(
     whole = read_config(path)
     tensors = modern_names(read_tensors(path), "bert", body="bert.")
     if "norm.weight" not in tensors and _KEY not in whole:
-        size = int(whole.get("hidden_size", 0))
+        size = read_bert_config(whole, source=path).hidden_size
         tensors["norm.weight"] = np.full(size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(size, np.float32)
     settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **_settings(whole, path)}

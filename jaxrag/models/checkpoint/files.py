@@ -26,6 +26,7 @@ from safetensors.numpy import save_file
 from jaxrag.core.checks import check_local
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
+from jaxrag.models.checkpoint.config_values import check_sizes
 from jaxrag.models.checkpoint.gguf import config_from_gguf, gguf_parts, tensors_of_gguf
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.checkpoint.torch_archive import tensors_of_torch
@@ -38,6 +39,8 @@ _HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 _TORCH_FILES = "pytorch_model*.bin"
 _ADAPTER_FILES = ("adapter_model", "new_embeddings")  # of LoRA; safetensors are preferred
 _DENSE_FILES = "*_Dense/*.bin"  # layers after an encoder, even where its own are safetensors
+_MOST_JSON = 32 << 20  # bytes of a config, of an index or of the header of safetensors
+_TYPES = ("F64", "F32", "F16", "BF16", "I64")  # I64 is that of buffers such as position_ids
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
 
@@ -145,7 +148,9 @@ def read_config(path: Path) -> dict[str, Any]:
     path = Path(path)
     if path.is_file():
         return config_from_gguf(path)
-    return {k: _as_number(k, v) for k, v in read_json(path / "config.json").items()}
+    config = {k: _as_number(k, v) for k, v in read_json(path / "config.json").items()}
+    check_sizes(config, path / "config.json")
+    return config
 
 
 _NUMBER = re.compile(r"-?\d+(?P<fraction>\.\d*)?(?P<exponent>[eE][-+]?\d+)?")
@@ -166,6 +171,8 @@ def _as_number(key: str, value: Any) -> Any:
 def read_json(path: Path) -> dict[str, Any]:
     """Reads the object in a JSON file; InputError with file and line if there is no valid one."""
     try:
+        if (size := path.stat().st_size) > _MOST_JSON:
+            raise ValueError(f"it has {size:,} bytes, of at most {_MOST_JSON:,}")
         value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} is missing; is the checkpoint {path.parent} complete?") from None
@@ -178,30 +185,25 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def integer(
-    config: Mapping[str, Any], name: str, source: object, default: Any = None, *, least: int = 1
-) -> int:
-    """The integer ``name`` of a config; InputError naming ``source`` if it is below ``least``."""
-    value = config.get(name, default)
-    if not isinstance(value, int) or value < least:
-        raise InputError(f"{source}: {name} is {value!r}; it must be an integer from {least}.")
-    return value
-
-
-def read_tensors(path: Path) -> Tensors:
+def read_tensors(path: Path, *, layers: int = 0) -> Tensors:
     """All tensors of a checkpoint under their Hugging Face names, read on demand; tells its path.
 
     Raises:
-      InputError: a file is missing, truncated or corrupt.
+      InputError: a file is missing, truncated or corrupt, or has fewer tensors than ``layers``.
     """
     path = Path(path)
     tell(f"loading the weights of {path}")
-    if path.is_file():
-        return Tensors(tensors_of_gguf(path))
+    tensors = Tensors(tensors_of_gguf(path) if path.is_file() else _of_directory(path))
+    if len(tensors) < layers:
+        raise InputError(f"{path} has {len(tensors)} tensors, and its config {layers} layers.")
+    return tensors
+
+
+def _of_directory(path: Path) -> dict[str, StoredTensor]:
     file = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
     if file is None:
         raise InputError(f"{path} holds neither {', '.join(_WEIGHTS[:-1])} nor {_WEIGHTS[-1]}.")
-    return Tensors(_open_sharded(file) if file.suffix == ".json" else _open(file))
+    return _open_sharded(file) if file.suffix == ".json" else _open(file)
 
 
 def _open_sharded(index: Path) -> dict[str, StoredTensor]:
@@ -224,6 +226,10 @@ def _open(path: Path) -> dict[str, StoredTensor]:
 
 def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
     try:
+        with path.open("rb") as stream:
+            header = int.from_bytes(stream.read(8), "little")
+        if header > _MOST_JSON:
+            raise SafetensorError(f"a header of {header:,} bytes")
         file = safe_open(path, framework="np")
     except FileNotFoundError:
         raise InputError(f"{path} is missing; the checkpoint is incomplete.") from None
@@ -235,6 +241,11 @@ def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
     for name in file.keys():  # noqa: SIM118
         part = file.get_slice(name)
         shape, read = tuple(part.get_shape()), partial(file.get_tensor, name)
+        if (kind := part.get_dtype()) not in _TYPES:
+            raise InputError(
+                f"{path} holds {name} as {kind}: quantised weights are not supported; use the "
+                "float32, float16 or bfloat16 checkpoint, or a GGUF file."
+            )
         stored[name] = StoredTensor(shape, read, part.__getitem__ if shape else None)
     return stored
 
@@ -276,6 +287,8 @@ def check_parameters(
         expected = tuple(shapes[name])
         if array.shape != expected:
             problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
+        if array.dtype is not None and array.dtype.kind in "biu":
+            problems.append(f"quantised: {name} is of type {array.dtype}, which is not supported")
         parameters[name] = convert(name, array) if convert else array
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [

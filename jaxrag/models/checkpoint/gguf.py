@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import reprlib
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ import gguf
 import numpy as np
 
 from jaxrag.core.file_states import FileState
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
@@ -70,6 +72,28 @@ class _Reader(gguf.GGUFReader):
     @data.setter
     def data(self, mapped: np.memmap) -> None:
         self._bytes = np.asarray(mapped)
+        self._texts = 0  # read so far
+
+    def _get_field_parts(
+        self, orig_offs: int, raw_type: int
+    ) -> tuple[int, list[np.ndarray], list[int], list[gguf.GGUFValueType]]:
+        """As the package's, but reads an array of numbers at once, and checks lengths before."""
+        if raw_type != _ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        kind, start = gguf.GGUFValueType(int(self._get(orig_offs, np.uint32)[0])), orig_offs + 12
+        count, left = int(self._get(orig_offs + 4, np.uint64)[0]), len(self._bytes) - start
+        number = self.gguf_scalar_to_np.get(kind)
+        if number is None and kind != gguf.GGUFValueType.STRING:
+            raise ValueError(f"an array of {kind.name} is not supported")
+        if count * (np.dtype(number).itemsize if number else 8) > left:
+            raise ValueError(f"an array of {count:,} values in a file with {left:,} bytes left")
+        if number:
+            values = self._get(start, number, count)
+            return 12 + values.nbytes, [values], [0], [gguf.GGUFValueType.ARRAY, kind]
+        self._texts += count
+        if self._texts > _TEXTS:
+            raise ValueError(f"over {_TEXTS:,} texts")
+        return super()._get_field_parts(orig_offs, raw_type)
 
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
@@ -77,6 +101,12 @@ def open_gguf(path: Path) -> gguf.GGUFReader:
     state = FileState.of(path)
     return _open(state) if state.settled else _open.__wrapped__(state)
 
+
+_ARRAY = gguf.GGUFValueType.ARRAY
+_TEXTS = 1 << 20  # of a file; the largest vocabularies have 262,144 tokens and 514,906 merges
+_KINDS = {"_token_id": int, "chat_template": str, ".architecture": str, ".model": str, ".pre": str}
+_KINDS |= {".scaling.type": str}
+"""Types of values by the ends of their keys; sizes and the like are checked where they are used."""
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the parts of a split file
 
@@ -115,59 +145,90 @@ def _open(file: FileState) -> gguf.GGUFReader:
         ) from error
 
 
-def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
-    """The scalar key-value pairs of the file (listing the arrays takes a second)."""
-    return {
-        name: field.contents()
-        for name, field in reader.fields.items()
-        if field.types[0] != gguf.GGUFValueType.ARRAY
+def metadata(path: Path) -> dict[str, Any]:
+    """The scalar key-value pairs of a file; InputError for a value of another type than its key's.
+
+    Listing the arrays, too, takes a second.
+    """
+    values = {
+        name: _contents(path, name, field)
+        for name, field in open_gguf(path).fields.items()
+        if field.types[0] != _ARRAY
     }
+    for name, value in values.items():
+        for end, kind in _KINDS.items():
+            if name.endswith(end) and (type(value) is not kind or (kind is int and value < 0)):
+                raise InputError(
+                    f"{path}: {name} is {reprlib.repr(value)}; it must be "
+                    f"{'a token id' if kind is int else 'a text'}."
+                )
+    return values
+
+
+def listed(path: Path, name: str, kind: type[str] | type[int]) -> list[Any]:
+    """An array of texts or integers; InputError if a file has none of that name and kind."""
+    if (field := open_gguf(path).fields.get(name)) is None:
+        raise InputError(f"{path} lacks the metadata key {name!r}.")
+    numbers = {*gguf.GGUFReader.gguf_scalar_to_np} - {gguf.GGUFValueType.FLOAT32}
+    kinds = {gguf.GGUFValueType.STRING} if kind is str else numbers
+    if field.types[0] != _ARRAY or not {*field.types[1:]} <= kinds:
+        raise InputError(f"{path}: {name} must be an array of {kind.__name__}.")
+    if kind is int and field.parts[-1].size > _TEXTS:
+        raise InputError(f"{path}: {name} has {field.parts[-1].size:,} values.")
+    return _contents(path, name, field)
+
+
+def _contents(path: Path, name: str, field: gguf.ReaderField) -> Any:
+    try:
+        return field.contents()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: {name} is not UTF-8 ({error.reason}).") from error
 
 
 def config_from_gguf(path: Path) -> dict[str, Any]:
     """The equivalent of config.json from the file's metadata."""
-    reader = open_gguf(path)
-    values = metadata(reader)
+    values = metadata(path)
     arch = values.get("general.architecture")
     if arch not in _ARCHITECTURES:
         allowed = ", ".join(_ARCHITECTURES)
         raise InputError(f"{path} has general.architecture {arch!r}; supported are {allowed}.")
 
-    def get(key: str) -> Any:
-        if (name := f"{arch}.{key}") not in values:
+    def count(key: str, default: int | None = None, **limits: int) -> int:
+        if (name := f"{arch}.{key}") not in values and default is None:
             raise InputError(f"{path} lacks the metadata key {name!r}.")
-        return values[name]
+        return integer(values, name, path, default, **limits)
 
-    heads, hidden = get("attention.head_count"), get("embedding_length")
+    hidden = count("embedding_length", most=WIDTH)
+    heads = count("attention.head_count", most=hidden)
     tensors = _tensors(path)
     names = {tensor.name for tensor in tensors}
-    tokens = reader.fields.get("tokenizer.ggml.tokens")
+    tokens = open_gguf(path).fields.get("tokenizer.ggml.tokens")
     config = {
         "model_type": arch,
-        "vocab_size": len(tokens.data) if tokens else get("vocab_size"),
+        "vocab_size": len(tokens.data) if tokens else count("vocab_size"),
         "hidden_size": hidden,
-        "intermediate_size": get("feed_forward_length"),
-        "num_hidden_layers": get("block_count"),
+        "intermediate_size": count("feed_forward_length"),
+        "num_hidden_layers": count("block_count", most=LAYERS),
         "num_attention_heads": heads,
-        "num_key_value_heads": values.get(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": values.get(f"{arch}.attention.key_length", hidden // heads),
+        "num_key_value_heads": count("attention.head_count_kv", heads),
+        "head_dim": count("attention.key_length", hidden // heads, most=WIDTH),
         "hidden_act": "gelu_pytorch_tanh" if arch == "gemma2" else "silu",
-        "max_position_embeddings": get("context_length"),
-        "rms_norm_eps": _shortest(get("attention.layer_norm_rms_epsilon")),
-        "rope_theta": _shortest(values.get(f"{arch}.rope.freq_base", 10000.0)),
+        "max_position_embeddings": count("context_length"),
+        "rms_norm_eps": _shortest(number(values, f"{arch}.attention.layer_norm_rms_epsilon", path)),
+        "rope_theta": _shortest(number(values, f"{arch}.rope.freq_base", path, 10000.0)),
         "rope_scaling": _rope_scaling(path, tensors, values, arch),
         "tie_word_embeddings": "output.weight" not in names,
         "attention_bias": "blk.0.attn_q.bias" in names,
     }
     if arch in ("gemma2", "phi3"):
-        config["sliding_window"] = get("attention.sliding_window") or None
+        config["sliding_window"] = count("attention.sliding_window", least=0) or None
     if arch == "gemma2":
-        config |= _gemma2(values, config)
+        config |= _gemma2(path, values, config)
     if arch == "phi3":
-        config["original_max_position_embeddings"] = values.get(
-            "phi3.rope.scaling.original_context_length", config["max_position_embeddings"]
+        config["original_max_position_embeddings"] = count(
+            "rope.scaling.original_context_length", config["max_position_embeddings"]
         )
-        rotated = values.get("phi3.rope.dimension_count", config["head_dim"])
+        rotated = count("rope.dimension_count", config["head_dim"])
         config["partial_rotary_factor"] = rotated / config["head_dim"]
     for name in ("bos", "eos", "pad"):
         key = "padding" if name == "pad" else name
@@ -179,7 +240,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     return config
 
 
-def _gemma2(values: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+def _gemma2(path: Path, values: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Gemma 2's own settings; soft caps are those of all its checkpoints where the file has none.
 
     The scale of queries is not in the file. It is that of the released models: head_dim, but
@@ -189,8 +250,8 @@ def _gemma2(values: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     scale = config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
     return {
         "query_pre_attn_scalar": scale,
-        "attn_logit_softcapping": values.get("gemma2.attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": values.get("gemma2.final_logit_softcapping", 30.0),
+        "attn_logit_softcapping": number(values, "gemma2.attn_logit_softcapping", path, 50.0),
+        "final_logit_softcapping": number(values, "gemma2.final_logit_softcapping", path, 30.0),
     }
 
 
@@ -202,7 +263,11 @@ def _shortest(value: float) -> float:
 def _rope_scaling(
     path: Path, tensors: Sequence[gguf.ReaderTensor], values: dict[str, Any], arch: str
 ) -> dict[str, Any] | None:
-    factors = {t.name: np.asarray(t.data, np.float64) for t in tensors if t.name in _ROPE_TENSORS}
+    named = [t for t in tensors if t.name in _ROPE_TENSORS]
+    for tensor in named:
+        if tensor.data.ndim != 1 or not 0 < tensor.data.size <= WIDTH:
+            raise InputError(f"{path}: {tensor.name} has the shape {tensor.data.shape}.")
+    factors = {t.name: np.asarray(t.data, np.float64) for t in named}
     if "rope_freqs.weight" in factors:
         return _llama3_scaling(path, factors["rope_freqs.weight"], values, arch)
     if factors:
@@ -210,7 +275,10 @@ def _rope_scaling(
     kind = values.get(f"{arch}.rope.scaling.type", "none")
     if kind == "none":
         return None
-    scaling = {"rope_type": kind, "factor": _shortest(values[f"{arch}.rope.scaling.factor"])}
+    scaling = {
+        "rope_type": kind,
+        "factor": _shortest(number(values, f"{arch}.rope.scaling.factor", path)),
+    }
     if original := values.get(f"{arch}.rope.scaling.original_context_length"):
         scaling["original_max_position_embeddings"] = original
     return scaling
@@ -247,7 +315,7 @@ def _llama3_scaling(
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    theta = values.get(f"{arch}.rope.freq_base", 10000.0)
+    theta = number(values, f"{arch}.rope.freq_base", path, 10000.0)
     wavelength = 2 * math.pi * theta ** (np.arange(len(factors)) / len(factors))
     smooth = np.clip((8192 / wavelength - 1.0) / (4.0 - 1.0), 0.0, 1.0)
     expected = 1.0 / ((1.0 - smooth) / settings["factor"] + smooth)
@@ -285,16 +353,16 @@ def hf_name(name: str, arch: str, path: Path) -> str:
 
 def _stored(tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path) -> StoredTensor:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    part = tensor.name.split(".")[-2]
+    part = tensor.name.split(".")[-2]  # hf_name has read it
 
     def read() -> np.ndarray:
         try:
             array = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            if FAMILIES[config["model_type"]].gguf_interleaved and part in heads:
+                return _unpermute(array, heads[part])
         except (NotImplementedError, *_BROKEN) as error:
             kind = tensor.tensor_type.name
             raise InputError(f"{path}: {tensor.name} of type {kind}: {error}") from error
-        if FAMILIES[config["model_type"]].gguf_interleaved and part in heads:
-            return _unpermute(array, heads[part])
         # llama.cpp's converter adds Gemma's 1 to the norms' weights
         return array - 1 if config["model_type"] == "gemma2" and "norm" in part else array
 

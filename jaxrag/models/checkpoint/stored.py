@@ -17,11 +17,13 @@ class StoredTensor(NamedTuple):
       shape: its shape.
       read: reads it.
       read_part: reads the part that some slices select; None reads all of it first.
+      dtype: its type; None where it is a floating-point number's.
     """
 
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
     read_part: Callable[[Index], np.ndarray] | None = None
+    dtype: np.dtype | None = None
 
     def part(self, index: Index) -> np.ndarray:
         """The part that a slice for each axis selects."""
@@ -38,5 +40,8 @@ class StoredTensor(NamedTuple):
         whole: Any = (slice(None),) * len(self.shape)
         # of what was read whole, a view would keep all of it in memory
         return StoredTensor(
-            (stop - start, *self.shape[1:]), lambda: part(whole).copy(), lambda i: part(i).copy()
+            (stop - start, *self.shape[1:]),
+            lambda: part(whole).copy(),
+            lambda i: part(i).copy(),
+            self.dtype,
         )

@@ -108,7 +108,10 @@ class _Archive:
     def stored(self, record: TensorRecord) -> StoredTensor:
         """A tensor whose bounds have been checked."""
         return StoredTensor(
-            tuple(record.shape), partial(self._part, record, ()), partial(self._part, record)
+            tuple(record.shape),
+            partial(self._part, record, ()),
+            partial(self._part, record),
+            record.storage.dtype,
         )
 
     def _part(self, record: TensorRecord, index: Index) -> np.ndarray:

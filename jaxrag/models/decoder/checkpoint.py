@@ -66,7 +66,7 @@ def load_decoder(
     decoder = Decoder(read_decoder_config(config, source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
     ignore = (_BUFFERS, *tied)
-    tensors = read_tensors(path)
+    tensors = read_tensors(path, layers=decoder.config.num_hidden_layers)
     if FAMILIES[config["model_type"]].fused:
         tensors = split_projections(tensors, decoder.config, source=path)
     expected, convert = parameter_shapes(decoder), _quantised if quantization else None

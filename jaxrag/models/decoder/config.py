@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
 from jaxrag.models.decoder.families import FAMILIES, Family
 from jaxrag.models.decoder.rope import Rope, read_rope
 from jaxrag.models.layers import ACTIVATIONS
@@ -85,6 +85,7 @@ class DecoderConfig:
         return dataclasses.replace(self, rope=self.long_rope, long_rope=None, short_length=0)
 
 
+@readable
 def read_decoder_config(config: Mapping[str, Any], *, source: object) -> DecoderConfig:
     """The config of a model of `FAMILIES` from its Hugging Face config.json.
 
@@ -102,9 +103,12 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         )
     config = {**family.defaults, **config}
     _refuse_unsupported(config, source)
-    heads, hidden = (integer(config, f, source) for f in ("num_attention_heads", "hidden_size"))
-    groups, head_dim = config.get("num_key_value_heads") or heads, config.get("head_dim")
-    head_dim = head_dim or hidden // heads
+    hidden = integer(config, "hidden_size", source, most=WIDTH)
+    heads = integer(config, "num_attention_heads", source, most=hidden)
+    given = {name: value for name, value in config.items() if value is not None}
+    groups = integer(given, "num_key_value_heads", source, heads)
+    head_dim = integer(given, "head_dim", source, hidden // heads, most=WIDTH)
+    layers = integer(config, "num_hidden_layers", source, most=LAYERS)
     if heads % groups:
         raise InputError(
             f"{source}: num_attention_heads {heads} is not a multiple of num_key_value_heads "
@@ -116,11 +120,11 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         vocab_size=integer(config, "vocab_size", source),
         hidden_size=hidden,
         intermediate_size=integer(config, "intermediate_size", source),
-        num_hidden_layers=integer(config, "num_hidden_layers", source),
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=groups,
         head_dim=head_dim,
-        rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+        rms_norm_eps=number(config, "rms_norm_eps", source, 1e-6),
         max_position_embeddings=integer(config, "max_position_embeddings", source),
         rope=rope,
         qkv_bias=family.qkv_bias or bias,
@@ -129,7 +133,7 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         qk_norm=family.qk_norm,
         tied=bool(config.get("tie_word_embeddings", False)),
         activation=_activation(config, family, source),
-        windows=_windows(config, family, source),
+        windows=_windows(config, family, layers, source),
         query_scale=head_dim**-0.5,
         long_rope=long_rope,
         short_length=short_length,
@@ -141,25 +145,18 @@ def _gemma(plain: DecoderConfig, config: Mapping[str, Any], source: object) -> D
     """Gemma 2's differences, Riviere et al. (2024)."""
     return dataclasses.replace(
         plain,
-        query_scale=_positive(config, "query_pre_attn_scalar", source) ** -0.5,
-        score_cap=_positive(config, "attn_logit_softcapping", source, none=0.0),
-        logit_cap=_positive(config, "final_logit_softcapping", source, none=0.0),
+        query_scale=number(config, "query_pre_attn_scalar", source) ** -0.5,
+        score_cap=_cap(config, "attn_logit_softcapping", source),
+        logit_cap=_cap(config, "final_logit_softcapping", source),
         embedding_scale=plain.hidden_size**0.5,
         norm_offset=1.0,
         post_norms=True,
     )
 
 
-def _positive(
-    config: Mapping[str, Any], name: str, source: object, none: float | None = None
-) -> float:
-    """A positive number of the config; ``none`` where it is null, if that is allowed."""
-    value = config.get(name)
-    if value is None and none is not None:
-        return none
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise InputError(f"{source}: {name} is {value!r}; it must be a positive number.")
-    return float(value)
+def _cap(config: Mapping[str, Any], name: str, source: object) -> float:
+    """A positive number of the config, 0 where it is null."""
+    return 0.0 if config.get(name) is None else number(config, name, source)
 
 
 def _refuse_unsupported(config: Mapping[str, Any], source: object) -> None:
@@ -182,9 +179,10 @@ def _activation(config: Mapping[str, Any], family: Family, source: object) -> st
     return name
 
 
-def _windows(config: Mapping[str, Any], family: Family, source: object) -> tuple[int, ...]:
+def _windows(
+    config: Mapping[str, Any], family: Family, layers: int, source: object
+) -> tuple[int, ...]:
     """The window of each layer, empty if there is none; see `DecoderConfig`."""
-    layers = integer(config, "num_hidden_layers", source)
     kinds, names = config.get("layer_types"), ("full_attention", "sliding_attention")
     if not family.layer_types or kinds is None:
         sliding = family.windows(config)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.checkpoint.config_values import integer, number
 from jaxrag.models.decoder.families import Family
 from jaxrag.types import InputError
 
@@ -61,7 +61,11 @@ def read_rope(
     kind = settings.get("rope_type") or settings.get("type") or "default"
     if family.fused and kind in ("su", "yarn"):
         kind = "longrope"  # what Phi-3's first configs call it
-    theta = settings.get("rope_theta") or config.get("rope_theta") or 10000.0
+    theta = number(
+        {"rope_theta": settings.get("rope_theta") or config.get("rope_theta") or 10000.0},
+        "rope_theta",
+        source,
+    )
     rotated = _rotated(config, settings, family, head_dim, source)
     plain = theta ** -(np.arange(0, rotated, 2) / rotated)
     if kind == "default":
@@ -92,7 +96,7 @@ def _rotated(
     source: object,
 ) -> int:
     """The number of a head's features that are rotated."""
-    share = settings.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    share = number({**config, **settings}, "partial_rotary_factor", source, 1.0)
     if share != 1.0 and not family.partial_rotary:
         raise InputError(f"{source}: partial_rotary_factor other than 1 is not supported.")
     rotated = int(head_dim * share)

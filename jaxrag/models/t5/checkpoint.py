@@ -52,7 +52,8 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
       InputError: the checkpoint is of another model type, incomplete, or does not fit its config;
         or T5 does not support the dtype.
     """
-    config, tensors = read_t5_config(read_config(path), source=path), dict(read_tensors(path))
+    config = read_t5_config(read_config(path), source=path)
+    tensors = dict(read_tensors(path, layers=config.num_layers))
     embedding = _embedding(tensors, path)
     if config.tied and not _same(tensors.get(_HEAD, embedding), embedding):
         config = dataclasses.replace(config, tied=False)

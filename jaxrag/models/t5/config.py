@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -48,11 +48,13 @@ class T5Config:
 
 
 _SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+_MOST = {"num_layers": LAYERS, "vocab_size": 2**31 - 1}
 _BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
 _NUMBERS = ("layer_norm_epsilon", "dropout_rate", "initializer_factor")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(T5Config)}
 
 
+@readable
 def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
     """The config of a T5 1.0, T5 1.1 or Flan-T5 from its Hugging Face config.json.
 
@@ -69,24 +71,29 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
             f"{source}: quantised weights ({quantised.get('quant_method')}) are not "
             "supported; use the float32 or bfloat16 checkpoint."
         )
-    values = {name: integer(config, name, source) for name in _SIZES}
+    values: dict[str, Any] = {
+        name: integer(config, name, source, most=_MOST.get(name, WIDTH)) for name in _SIZES
+    }
     values |= {name: integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
     values["num_decoder_layers"] = integer(
         {"num_decoder_layers": config.get("num_decoder_layers") or values["num_layers"]},
         "num_decoder_layers",
         source,
+        most=LAYERS,
     )
+    values |= {name: number(config, name, source, _DEFAULTS[name], zero=True) for name in _NUMBERS}
     if values[_BUCKETS[1]] <= values[_BUCKETS[0]] // 2:
         raise InputError(
             f"{source}: {_BUCKETS[1]} is {values[_BUCKETS[1]]}; it must be above half of "
             f"{_BUCKETS[0]}, {values[_BUCKETS[0]]}."
         )
+    if (dropped := values["dropout_rate"]) >= 1:
+        raise InputError(f"{source}: dropout_rate is {dropped}; it must be below 1.")
     activation, gated = _feed_forward(config, source)
     # transformers 5 always ties, and says with scale_decoder_outputs what the first used to say
     untied = config.get("tie_word_embeddings", True) is False
     return T5Config(
         **values,
-        **{name: _number(config, name, source) for name in _NUMBERS},
         activation=activation,
         gated=gated,
         tied=not untied,
@@ -114,14 +121,6 @@ def t5_json(config: T5Config) -> dict[str, Any]:
         "tie_word_embeddings": tied,
         **({} if tied == scaled else {"scale_decoder_outputs": scaled}),
     }
-
-
-def _number(config: Mapping[str, Any], name: str, source: object) -> float:
-    value = config.get(name, _DEFAULTS[name])
-    if not isinstance(value, (int, float)) or value < 0 or (name == "dropout_rate" and value >= 1):
-        limit = " and below 1" if name == "dropout_rate" else ""
-        raise InputError(f"{source}: {name} is {value!r}; it must be 0 or more{limit}.")
-    return float(value)
 
 
 def _feed_forward(config: Mapping[str, Any], source: object) -> tuple[str, bool]:

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.bert.network import POOLINGS
-from jaxrag.models.checkpoint.files import integer, read_json
+from jaxrag.models.checkpoint.config_values import integer
+from jaxrag.models.checkpoint.files import read_json
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -86,7 +87,9 @@ def read_declared(path: Path) -> Declared:
         settings["max_length"] = integer(limits, "max_seq_length", network)
     if modules:
         tokenizer = _optional(network / "tokenizer_config.json")
-        most = integer(tokenizer, "model_max_length", network, _UNLIMITED)
+        most = min(
+            integer(tokenizer, "model_max_length", network, _UNLIMITED, most=10**40), _UNLIMITED
+        )
         settings.setdefault("max_length", most)
         prompts = bool(general.get("prompts"))
         settings["pooling"] = _read_pooling(path / modules[1][1], prompts=prompts)
