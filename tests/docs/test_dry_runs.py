@@ -1,4 +1,4 @@
-"""Documented runs on data that everyone has plan well with the packages that their page installs."""
+"""Documented runs on data of our own plan well with the packages that their page installs."""
 
 import json
 import os
