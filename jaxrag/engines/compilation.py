@@ -15,9 +15,9 @@ def _spans() -> list[tuple[float, float]]:
     """Disjoint spans of time, since the first call, in which a program was compiled."""
     spans: list[tuple[float, float]] = []
 
-    def note(event: str, seconds: float, **_: object) -> None:
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
         end = time.perf_counter()
-        start = end - seconds
+        start = end - duration_secs
         if event.startswith(_EVENTS):
             while spans and spans[-1][1] > start:  # tracing inside tracing is reported first
                 start = min(start, spans.pop()[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -137,6 +137,37 @@ def wins_and_losses(
     drawing = svg.drawing(parts, alt=alt, height=height)
     note = f"Of {questions:,} shared questions, by exact match; the others are ties."
     return figure("Question by question", drawing, note)
+
+
+def stacked(
+    title: str, rows: Sequence[tuple[str, Mapping[str, float]]], note: str, *, unit: str
+) -> str:
+    """A figure with a bar for each row, cut into its values; unit "%": of their sum."""
+    names = list(dict.fromkeys(name for _, values in rows for name in values))
+    left_end, height, thick = 4, 34, 16
+    parts, base = [], svg.TOP + 20 * -(-len(names) // 3)
+    for place, name in enumerate(names):
+        left, top = left_end + 128 * (place % 3), 4 + 20 * (place // 3)
+        parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
+        parts.append(svg.text(left + 18, top + 10, name, kind="name"))
+    for row, (label, values) in enumerate(rows):
+        top, total = base + height * row, sum(values.values())
+        x, at = svg.Scale(0, total or 1, left_end, svg.RIGHT), 0.0
+        parts.append(svg.text(left_end, top - 4, label, kind="name"))
+        for place, name in enumerate(names):
+            value = values.get(name, 0)
+            shown = 100 * value / total if unit == "%" and total else value
+            width = x(at + value) - x(at)
+            tip = f"{name}: {shown:.3g} {unit}"
+            parts.append(svg.rect(x(at), top, width, thick, kind=f"win c{place + 1}", tip=tip))
+            if width > 26:
+                middle = x(at) + width / 2
+                parts.append(
+                    svg.text(middle, top + 12, f"{shown:.0f}", anchor="middle", kind="name halo")
+                )
+            at += value
+    drawing = svg.drawing(parts, alt=title, height=base + height * len(rows) + 4)
+    return figure(title, drawing, note)
 
 
 def em_against_query_ratio(

@@ -21,6 +21,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
+from jaxrag.evaluation.need import SEARCHED, SKIPPED, needs
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
@@ -185,13 +186,16 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
         figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
         figures.accuracy_against_cost(rows, "prompt_tokens", title="prompt tokens"),
         _wins(runs, rows),
+        _need(runs, rows),
         *_uncertainty(runs, rows),
     ]
+    needed = tables.need_grid(runs, [row.label for row in rows])
     classes = tables.class_grid(rows)
     return (
         f"<section><h2>{html_text(rows[0].dataset)}</h2>"
         f'<p class="finding">{html_text(finding(rows))}</p>{_warnings(rows)}'
-        f'<div class="wide">{main_table(rows)}</div>{classes.html() if classes else ""}'
+        f'<div class="wide">{main_table(rows)}</div>{needed.html() if needed else ""}'
+        f"{classes.html() if classes else ''}"
         f'<div class="legend" aria-hidden="true">{legend}</div>'
         f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}</section>'
     )
@@ -336,6 +340,21 @@ def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     return figures.wins_and_losses(counts, baseline=rows[reference].label, questions=shared)
 
 
+def _need(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+    """A bar for each gated run: its questions by the need of a search."""
+    found = [
+        (row.label, {kind: list(kinds.values()).count(kind) for kind in (*SKIPPED, *SEARCHED)})
+        for row, kinds in zip(rows, needs(runs), strict=True)
+        if kinds
+    ]
+    note = (
+        "Questions. Rightly skipped: right without a search; wrongly: Standard RAG is right; in "
+        "vain: neither. Searched: repaired: No Retrieval is wrong, this is right; needless: both "
+        "are right; in vain: both are wrong; harmed: only No Retrieval is right."
+    )
+    return figures.stacked("Was the search needed?", found, note, unit="questions") if found else ""
+
+
 def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
     """Figures about u, from the run with the most direct answers; none below 10 of them."""
     direct = [metrics.direct_answers(run.records) for run in runs]
@@ -433,6 +452,9 @@ def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
                 },
             )
             question["answers"][position] = _answer(record)
+    for position, kinds in enumerate(needs(runs)):
+        for name, kind in kinds.items():
+            questions[name]["answers"][position]["need"] = kind
     texts: dict[str, Any] = {}
     for run in runs:
         for name, passage in read_passages(run.path).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from rich.table import Table
 
 from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost, needs
+from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
 
@@ -238,6 +241,22 @@ class Grid(NamedTuple):
             f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
+
+
+def need_grid(runs: Sequence[RunRecords], names: Sequence[str]) -> Grid | None:
+    """Numbers of questions by the need of a search, and where gold was lost, of gated runs."""
+    lines = []
+    for run, name, found in zip(runs, names, needs(runs), strict=True):
+        counts = Counter(found.values())
+        where = Counter(lost(line) for line in run.records if line["question_id"] in found)
+        parts = [SKIPPED, SEARCHED]
+        sums = [f"{sum(counts[kind] for kind in part):,}" for part in parts]
+        cells = [f"{counts[kind]:,}" for kind in (*SKIPPED, *SEARCHED)]
+        cells = [sums[0], *cells[: len(SKIPPED)], sums[1], *cells[len(SKIPPED) :]]
+        if found:
+            lines.append((name, *cells, *(f"{where[kind]:,}" for kind in LOST)))
+    headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *LOST)
+    return Grid(headings, lines) if lines else None
 
 
 def class_grid(rows: Sequence[Row]) -> Grid | None:

@@ -12,7 +12,7 @@ from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import failure
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import configs, document, machines
-from jaxrag.evaluation.report.figures import figure
+from jaxrag.evaluation.report.figures import figure, stacked
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.report.tables import Grid, difference_text, number, with_interval
 from jaxrag.evaluation.significance import interval
@@ -28,8 +28,6 @@ from jaxrag.evaluation.training_log import (
     seconds,
 )
 from jaxrag.types import InputError
-
-_STEP, _THICK, _LEFT = 34, 16, 4
 
 READING = (
     "Before and after: the first and the last evaluation of a metric, shares in percent, with 95 % "
@@ -196,28 +194,9 @@ def shares(trainings: Sequence[TrainingLog]) -> str:
     names = list(dict.fromkeys(name for times in spent for name in times))
     if len(names) < 2:
         return ""
-    x = svg.Scale(0, 100, _LEFT, svg.RIGHT)
-    parts, base = [], svg.TOP + 20 * -(-len(names) // 3)
-    for place, name in enumerate(names):
-        left, top = _LEFT + 128 * (place % 3), 4 + 20 * (place // 3)
-        parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
-        parts.append(svg.text(left + 18, top + 10, name, kind="name"))
-    for row, (training, times) in enumerate(zip(trainings, spent, strict=True)):
-        top, at, total = base + _STEP * row, 0.0, sum(times.values())
-        parts.append(svg.text(_LEFT, top - 4, training.label, kind="name"))
-        for place, name in enumerate(names):
-            share = 100 * times.get(name, 0) / total if total else 0.0
-            tip = f"{name}: {share:.1f} %, {times.get(name, 0):,.0f} s"
-            width = x(at + share) - x(at)
-            parts.append(svg.rect(x(at), top, width, _THICK, kind=f"win c{place + 1}", tip=tip))
-            if width > 26:
-                middle, percent = x(at) + width / 2, f"{share:.0f}"
-                parts.append(svg.text(middle, top + 12, percent, anchor="middle", kind="name halo"))
-            at += share
-    height = base + _STEP * len(trainings) + 4
-    drawing = svg.drawing(parts, alt="Share of time in each part", height=height)
     note = "Percent of the time of all steps. The rest: making batches, and evaluation."
-    return figure("Where the time went", drawing, note)
+    rows = [(log.label, times) for log, times in zip(trainings, spent, strict=True)]
+    return stacked("Where the time went", rows, note, unit="%")
 
 
 def _scales(

@@ -69,6 +69,7 @@ function passageRow(id, score, set, question, { kept = null, detail = "" } = {})
   if (question.passages.includes(id)) name.append(make("span", "tag", "gold"));
   if (kept && kept.includes(id)) name.append(make("span", "tag kept", "kept"));
   name.append(title || id);
+  if (text) name.append(make("span", "words", text.slice(0, 120)));
   const body = text === null ? make("p", "", "(the run did not keep its text)") : marked(text, question.gold);
   const head = make("summary", "", name, make("span", "score", score));
   if (detail) head.append(make("span", "score detail", detail));
@@ -110,6 +111,12 @@ function selectedStep(selected, set, question) {
   return step(`Kept for the reader: ${selected.ids.length}${of}`, list);
 }
 
+function link(text, href) {
+  const node = make("a", "", text);
+  node.href = href;
+  return node;
+}
+
 function traceCard(answer, run, set, question) {
   const card = make("div", `trace r${run % COLOURS}`);
   card.append(make("h4", "", make("span", "", set.runs[run])));
@@ -144,13 +151,16 @@ function verdictDot(answer, run, label) {
   return dot;
 }
 
+const anchor = (set, question) => `${set.dataset}/${question.id}`;
+
 function questionRow(question, set) {
   const verdicts = make("span", "verdicts", ...question.answers.map((a, i) => verdictDot(a, i, set.runs[i])));
   const row = make("details", "question", make("summary", "", make("span", "asked", question.text), verdicts));
+  row.id = anchor(set, question);
   row.addEventListener("toggle", () => {
     if (!row.open || row.childElementCount > 1) return;
     const cards = question.answers.map((a, i) => traceCard(a, i, set, question));
-    const gold = make("p", "gold", "Gold: ", question.gold.join(" · ") || "none", make("span", "", `   (${question.id})`));
+    const gold = make("p", "gold", "Gold: ", question.gold.join(" · ") || "none", "   (", link(question.id, `#${encodeURIComponent(row.id)}`), ")");
     row.append(make("div", "inside", gold, make("div", "traces", ...cards)));
   });
   return row;
@@ -178,6 +188,8 @@ function runFilters(set) {
       filters[`${label}: retrieved`] = (q) => searched(q.answers[i]);
       filters[`${label}: answered directly`] = (q) => q.answers[i] && !q.answers[i].error && !searched(q.answers[i]);
     }
+    const kinds = new Set(set.questions.map((q) => q.answers[i] && q.answers[i].need).filter(Boolean));
+    for (const kind of kinds) filters[`${label}: ${kind}`] = (q) => q.answers[i] && q.answers[i].need === kind;
   });
   return filters;
 }
@@ -241,8 +253,22 @@ function browse(sets, root) {
   order.addEventListener("change", refresh);
   which.addEventListener("change", enter);
   more.addEventListener("click", grow);
+  // The question that the address names, as #DATASET/ID, is drawn and opened.
+  function follow() {
+    const wanted = decodeURIComponent(location.hash.slice(1));
+    const place = sets.findIndex((s) => s.questions.some((q) => anchor(s, q) === wanted));
+    if (place < 0) return;
+    which.selectedIndex = place;
+    search.value = "";
+    enter();
+    while (!document.getElementById(wanted)) grow();
+    document.getElementById(wanted).open = true;
+    document.getElementById(wanted).scrollIntoView();
+  }
   root.replaceChildren(make("div", "controls", search, which, slot, order), count, key, list, more);
   enter();
+  follow();
+  addEventListener("hashchange", follow);
 }
 
 unpack(document.getElementById("traces").textContent.trim()).then(
