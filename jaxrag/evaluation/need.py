@@ -1,80 +1,134 @@
-"""Whether each search of a gated run was needed, from stored runs that never and always search."""
+"""Was the search needed? A gated run beside one that never and one that always retrieves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from jaxrag.evaluation import metrics
+import numpy as np
+
+from jaxrag.evaluation.metrics import Record, question_scores
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords
+from jaxrag.evaluation.significance import Difference, Interval, interval, paired_difference
 from jaxrag.evaluation.summary import BASELINE, name_of
 
 SKIPPED = ("rightly skipped", "wrongly skipped", "skipped in vain")
 SEARCHED = ("repaired", "needless", "searched in vain", "harmed")
-LOST = ("gold not found", "gold not selected", "gold not read")
-NEVER = "no_retrieval"
+LOST = ("not found", "not selected", "not answered")
 
 
-def need(*, retrieves: bool, right: bool, direct: bool, rag: bool) -> str:
-    """The class of a question, one of `SKIPPED` or `SEARCHED`.
+def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
+    """One of `SKIPPED` or `SEARCHED`.
+
+    A skipped question is wrongly so if its answer is wrong where Standard RAG's is right, and in
+    vain if neither is right. A search repairs a wrong direct answer, is needless if both answers
+    are right, harms a right one, or is in vain.
 
     Args:
-      retrieves: whether the gate chose to retrieve.
-      right: whether the run's answer is right.
-      direct: whether No Retrieval's is.
-      rag: whether Standard RAG's is.
+      retrieved: whether the gated method searched.
+      right, direct, standard: whether its answer, that of No Retrieval, and that of Standard RAG
+        are right.
     """
-    if not retrieves:
-        return SKIPPED[0] if right else SKIPPED[1] if rag else SKIPPED[2]
+    if not retrieved:
+        return SKIPPED[0] if right else SKIPPED[1 if standard else 2]
     if right:
-        return SEARCHED[1] if direct else SEARCHED[0]
-    return SEARCHED[3] if direct else SEARCHED[2]
+        return SEARCHED[1 if direct else 0]
+    return SEARCHED[3 if direct else 2]
 
 
-def lost(record: Mapping[str, Any]) -> str:
-    """Where a wrong answer that searched lost its gold passages; "" for other questions.
+def lost(record: Record) -> str:
+    """Where a wrong answer lost the gold passages: one of `LOST`; "" for others.
 
-    Not found: no gold passage was in the pool; not selected: none was given to the reader; not
-    read: one was, and the answer is wrong.
+    "" also where none are marked, or nothing was searched. "not answered": one was read.
     """
-    found = metrics.question_scores(record, {})
-    if "recall" not in found or found.get("exact_match", 1.0):
+    scores = question_scores(record, {})
+    if math.isnan(scores.get("hit", math.nan)) or scores.get("exact_match", 1) == 1:
         return ""
-    return LOST[2] if found["recall"] else LOST[1] if found["pool_recall"] else LOST[0]
+    return LOST[2] if scores["hit"] else LOST[1] if scores["pool_recall"] else LOST[0]
 
 
-def needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
-    """For each run of a data set, the class of each question by id.
+def needs(run: RunRecords, direct: RunRecords, standard: RunRecords) -> dict[str, str]:
+    """`need` by id, of the questions that all three runs answered with the same gold answers."""
+    right_direct, right_standard = _right(run, direct), _right(run, standard)
+    found = {}
+    for record in run.records:
+        ident, scores = str(record["question_id"]), question_scores(record, {})
+        if "exact_match" in scores and ident in right_direct and ident in right_standard:
+            answers = (scores["exact_match"] == 1, right_direct[ident], right_standard[ident])
+            found[ident] = need(bool(scores["trigger"]), *answers)
+    return found
 
-    Empty for runs that retrieve for all questions or for none, and for all runs where No Retrieval
-    or Standard RAG is missing. Questions that one of the three did not answer are left out.
+
+def gated_needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
+    """`needs` of each run of a data set, beside No Retrieval and Standard RAG among them.
+
+    Empty for a run that retrieves for all questions or for none, and without one of the two.
     """
     by_name = {name_of(run.config, "method"): run for run in runs}
-    if not {NEVER, BASELINE} <= by_name.keys():
+    direct, standard = by_name.get("no_retrieval"), by_name.get(BASELINE)
+    if direct is None or standard is None:
         return [{} for _ in runs]
-    return [_needs(run, by_name[NEVER], by_name[BASELINE]) for run in runs]
+    found = []
+    for run in runs:
+        chosen = {question_scores(record, {}).get("trigger") for record in run.records} - {None}
+        found.append(needs(run, direct, standard) if len(chosen) == 2 else {})
+    return found
 
 
-def _needs(run: RunRecords, never: RunRecords, always: RunRecords) -> dict[str, str]:
-    own = metrics.score(run.records)
-    if len({*own["trigger"][own["trigger"] >= 0].tolist()}) < 2:
-        return {}
-    direct, rag = _right(run, never), _right(run, always)
-    return {
-        record["question_id"]: need(
-            retrieves=bool(own["trigger"][row]),
-            right=bool(own["exact_match"][row]),
-            direct=direct[row],
-            rag=rag[row],
-        )
-        for row, record in enumerate(run.records)
-        if row in direct and row in rag and own["exact_match"][row] >= 0
-    }
+def _right(run: RunRecords, other: RunRecords) -> dict[str, bool]:
+    """Whether the other run is right, by the id of each question that both hold."""
+    found = {}
+    for row in paired_rows(run, other)[1]:
+        scores = question_scores(other.records[row], {})
+        if "exact_match" in scores:
+            found[str(other.records[row]["question_id"])] = scores["exact_match"] == 1
+    return found
 
 
-def _right(run: RunRecords, other: RunRecords) -> dict[int, bool]:
-    """By position in ``run``, whether another run answered a question right; without errors."""
-    right = metrics.score(other.records)["exact_match"]
-    pairs = zip(*paired_rows(run, other), strict=True)
-    return {int(row): bool(right[there]) for row, there in pairs if right[there] >= 0}
+class Motivation(NamedTuple):
+    """DTR's eq 1: retrieval pays where P_ret P_gen > P_param.
+
+    Attributes:
+      p_param: share of right answers without retrieval.
+      p_ret: share of questions for which Standard RAG read a gold passage.
+      p_gen: share of right answers among these.
+      gain: P_ret P_gen - P_param, paired over the questions.
+    """
+
+    p_param: Interval
+    p_ret: Interval
+    p_gen: Interval
+    gain: Difference
+
+    @property
+    def text(self) -> str:
+        """A line with all values, in percent."""
+        shares = {"P_param": self.p_param, "P_ret": self.p_ret, "P_gen": self.p_gen}
+        values = {name: _percent(share) for name, share in shares.items()}
+        listed = ", ".join(f"{name} {value}" for name, value in values.items())
+        return f"{listed}, P_ret P_gen - P_param {_percent(self.gain)}; n = {self.gain.n:,}"
+
+
+def _percent(value: Interval | Difference) -> str:
+    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def motivation(direct: RunRecords, standard: RunRecords) -> Motivation | None:
+    """The three shares of DTR's eq 1 with their intervals; None without marked gold passages.
+
+    Over the questions of both runs that have gold passages. P_ret P_gen is the share of questions
+    that were answered rightly after a gold passage was read.
+    """
+    rows = []
+    for a, b in zip(*paired_rows(direct, standard), strict=True):
+        without = question_scores(direct.records[a], {})
+        scores = question_scores(standard.records[b], {})
+        if "exact_match" in without and "hit" in scores:
+            rows.append((without["exact_match"], scores["hit"], scores["exact_match"]))
+    if not rows:
+        return None
+    param, read, right = np.array(rows, np.float64).T
+    gain = paired_difference(read * right, param)
+    return Motivation(interval(param), interval(read), interval(right[read == 1]), gain)

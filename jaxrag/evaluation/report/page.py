@@ -21,7 +21,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
-from jaxrag.evaluation.need import SEARCHED, SKIPPED, needs
+from jaxrag.evaluation.need import SEARCHED, SKIPPED, gated_needs
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
@@ -344,7 +344,7 @@ def _need(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """A bar for each gated run: its questions by the need of a search."""
     found = [
         (row.label, {kind: list(kinds.values()).count(kind) for kind in (*SKIPPED, *SEARCHED)})
-        for row, kinds in zip(rows, needs(runs), strict=True)
+        for row, kinds in zip(rows, gated_needs(runs), strict=True)
         if kinds
     ]
     note = (
@@ -452,7 +452,7 @@ def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
                 },
             )
             question["answers"][position] = _answer(record)
-    for position, kinds in enumerate(needs(runs)):
+    for position, kinds in enumerate(gated_needs(runs)):
         for name, kind in kinds.items():
             questions[name]["answers"][position]["need"] = kind
     texts: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost, needs
+from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, gated_needs, lost
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
@@ -246,7 +246,7 @@ class Grid(NamedTuple):
 def need_grid(runs: Sequence[RunRecords], names: Sequence[str]) -> Grid | None:
     """Numbers of questions by the need of a search, and where gold was lost, of gated runs."""
     lines = []
-    for run, name, found in zip(runs, names, needs(runs), strict=True):
+    for run, name, found in zip(runs, names, gated_needs(runs), strict=True):
         counts = Counter(found.values())
         where = Counter(lost(line) for line in run.records if line["question_id"] in found)
         parts = [SKIPPED, SEARCHED]
@@ -255,7 +255,8 @@ def need_grid(runs: Sequence[RunRecords], names: Sequence[str]) -> Grid | None:
         cells = [sums[0], *cells[: len(SKIPPED)], sums[1], *cells[len(SKIPPED) :]]
         if found:
             lines.append((name, *cells, *(f"{where[kind]:,}" for kind in LOST)))
-    headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *LOST)
+    gold = [f"gold {kind}" for kind in LOST]
+    headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *gold)
     return Grid(headings, lines) if lines else None
 
 
