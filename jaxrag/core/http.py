@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import email.utils
 import functools
 import ipaddress
 import logging
+import math
 import os
 import random
 import re
@@ -33,6 +35,7 @@ _KEEPING_UP = 1 / 8  # of the timeout: a server that answers within it gets one 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
 _MOST_BYTES = 100_000_000  # of a response, unpacked
 _QUOTED = 500  # characters of a response that an error message quotes
+_MOST_MASKED = 100_000  # bytes of a response with the key in it
 _SHORT = 16  # characters; a shorter key, such as EMPTY, may be a word of an answer
 
 T = TypeVar("T")
@@ -130,14 +133,16 @@ class HttpClient:
             raise InputError("no server is given: set its address, such as http://localhost:8000")
         for url in urls:
             check_address(url)
-        if timeout <= 0 or patience < 0 or (rate is not None and rate <= 0):
+        if not (0 < timeout < math.inf and 0 <= patience < math.inf and 0 < (rate or 1) < math.inf):
             raise InputError(
                 f"timeout is {timeout}, patience {patience} and rate {rate}: timeout and rate must "
-                "be above 0, patience at least 0."
+                "be above 0, patience at least 0, all finite."
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         self._secret = _pattern(secrets)
         self._long_secret = _pattern([secret for secret in secrets if len(secret) >= _SHORT])
+        long = [form for s in secrets if len(s) >= _SHORT for form in _encoded(s)]
+        self._condensed = [_condensed(form.encode()) for form in long]
         self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
         self._concurrency = concurrency
@@ -259,7 +264,11 @@ class HttpClient:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
-        data = self._long_secret.sub(b"***", data)
+        text = _condensed(data) if self._condensed else b""
+        if any(form in text for form in self._condensed):
+            if len(data) > _MOST_MASKED:
+                raise InputError(f"{where} sends the request's key back: nothing of it is read.")
+            data = self._long_secret.sub(b"***", data)
         text, status = data.decode("utf-8", "replace"), response.status_code
         quote = self._quote(text)
         if status in _TRANSIENT:
@@ -315,7 +324,8 @@ class HttpClient:
 
     def _quote(self, text: object) -> str:
         """The beginning of a text on one line, without secrets and control characters."""
-        clean = self._secret.sub(b"***", str(text).encode("utf-8", "replace")).decode()
+        said = str(text)[:_MOST_MASKED].encode("utf-8", "replace")
+        clean = self._secret.sub(b"***", said).decode()
         return printable(" ".join(clean.split())[:_QUOTED])
 
 
@@ -376,15 +386,68 @@ def _pause(failures: int) -> float:
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures) * random.uniform(0.5, 1)
 
 
+_ALNUM = r"(?:3[0-9]|[46][1-9a-f]|[57][0-9a])"  # hexadecimal codes of letters and digits
+_NUMBER = r"&(?:amp;)*\#"
+_OTHER = rf"(?:\\+(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
+_OTHER += rf"|%(?:25)*+(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
+_OTHER += rf"|{_NUMBER}0*+(?!(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]);)\d{{1,4}};"
+_OTHER += (
+    rf"|&(?:amp;)*+[a-z]{{2,9}};|(?!\\+(?:u00|x){_ALNUM}|%(?:25)*{_ALNUM}|{_NUMBER})[^a-z0-9])"
+)
+_BETWEEN = rf"{_OTHER}{{0,40}}+"
+"""Matches what is no letter or digit, as it is or escaped, between the characters of a secret."""
+
+
 def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
-    """Matches the secrets, also where characters are escaped as in JSON or in addresses."""
+    """Matches the secrets in any spelling: escaped, as entities, spaced, in base64, hexadecimal.
+
+    Of longer ones only letters and digits count, whatever stands between them.
+    """
 
     def written(character: str) -> str:
-        number = f"(?i:{ord(character):02x})"
-        return rf"(?:\\{{0,3}}{re.escape(character)}|\\{{1,3}}u00{number}|%{number})"
+        code, number = ord(character), f"{ord(character):02x}"
+        escapes = rf"\\+u00{number}|\\+x{number}|%(?:25)*{number}"
+        entities = rf"{_NUMBER}0*{code};|{_NUMBER}x0*{number};"
+        return rf"(?:{re.escape(character)}|{escapes}|{entities})"
 
-    either = "|".join("".join(map(written, secret)) for secret in secrets if secret)
-    return re.compile(either.encode() or rb"(?!)")
+    def spelt(text: str) -> str:
+        known = re.sub("[^A-Za-z0-9]", "", text)
+        if len(known) < _SHORT // 2:
+            return r"\{0,3}".join(["", *map(written, text)])
+        return _BETWEEN.join(map(written, known))
+
+    either = "|".join(spelt(form) for secret in secrets if secret for form in _encoded(secret))
+    return re.compile(either.encode() or rb"(?!)", re.IGNORECASE)
+
+
+_ESCAPE = re.compile(
+    rb"\\+(?:u00|x)([0-9a-f]{2})|\\+u[0-9a-f]{4}|\\+[nrtbf]|%(?:25)*+([0-9a-f]{2})"
+    rb"|&(?:amp;)*#x0*([0-9a-f]{1,6});|&(?:amp;)*#0*(\d{1,7});|&(?:amp;)*+[a-z]{2,9};",
+    re.IGNORECASE,
+)
+_NEITHER = bytes(c for c in range(256) if not (c < 128 and chr(c).isalnum()))
+
+
+def _condensed(data: bytes) -> bytes:
+    """Letters and digits of a text, in lower case, of which none are escaped any more."""
+
+    def character(match: re.Match[bytes]) -> bytes:
+        number = match[1] or match[2] or match[3]
+        code = int(number, 16) if number else int(match[4] or 0)
+        return bytes([code]) if code < 128 else b""
+
+    return _ESCAPE.sub(character, data).translate(None, _NEITHER).lower()
+
+
+def _encoded(secret: str) -> list[str]:
+    """A secret as it is, and a longer one in hexadecimal and base64, wherever it begins in it."""
+    if len(secret) < _SHORT:
+        return [secret]
+    data, forms = secret.encode(), [secret, secret.encode().hex()]
+    for before in range(3):  # bytes before it in a group of three; characters shared with others go
+        whole = base64.b64encode(bytes(before) + data).decode()
+        forms.append(whole[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])
+    return forms
 
 
 def read_key(variable: str) -> str:
@@ -408,9 +471,20 @@ def read_key(variable: str) -> str:
 
 
 def check_address(url: str) -> None:
-    """Raises `InputError` for a malformed address, or one with a password."""
-    host = urllib.parse.urlsplit(url).netloc
-    if not url.startswith(("http://", "https://")) or not host:
-        raise InputError(f"{url!r} is not a server's address: write http://HOST or https://HOST.")
-    if "@" in host:
+    """Raises `InputError` for a malformed address, or one with a password or a query."""
+    if set(url) & set("?#"):
+        raise InputError(
+            "A server's address has a part after ? or #, which may be a key: give the address "
+            "alone, and a key in the environment variable that key_variable names."
+        )
+    try:
+        parts = httpx.URL(url)
+        host, password = parts.host, parts.userinfo or "@" in urllib.parse.urlsplit(url).netloc
+        valid = bool(host) and parts.scheme in ("http", "https") and 0 < (parts.port or 80) < 65_536
+        valid = valid and parts.port != 0 and not re.search(r"\s|%20|\.\.", host)
+    except (ValueError, httpx.InvalidURL):
+        valid, password = False, "@" in url
+    if password:
         raise InputError("A server's address holds a password: give it as a key instead.")
+    if not valid:
+        raise InputError(f"{url!r} is not a server's address: write http://HOST or https://HOST.")

@@ -21,6 +21,7 @@ from jaxrag.types import Generation, InputError
 _UNKNOWN = -1  # a token whose id the server does not return
 _ENDED = {"stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete"}
 _CUT = {"length", "max_tokens", "max_output_tokens"}
+_MOST_TOKENS = 1 << 24
 _LEAST = -9999.0  # what vLLM writes for minus infinity
 _BYTES = re.compile(r"(?:bytes:)?((?:\\x[0-9a-fA-F]{2})+)")
 _REPLACED = "\ufffd".encode()
@@ -323,4 +324,11 @@ def _is_end(tokens: Sequence[ListedToken], answer: str, ends: Sequence[int]) -> 
 
 
 def _integer(value: object) -> int:
-    return value if type(value) is int and value > 0 else 0
+    """A count of tokens, 0 if it is none; InputError for one that no answer or prompt has."""
+    if type(value) is not int or value <= 0:
+        return 0
+    if value > _MOST_TOKENS:
+        raise InputError(
+            f"The server counts {float(min(value, 10**300)):.3g} tokens: a fault of it."
+        )
+    return value

@@ -1,0 +1,67 @@
+"""A key that a server sends back, however it is spelt, is neither shown nor read."""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jaxrag.core.http import HttpClient, check_address
+from jaxrag.types import InputError
+from tests import local_http
+
+KEY = "sk-VeryS3cret0123456789abcdefXYZ"
+SPELT: dict[str, Callable[[str], str]] = {
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of a header": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
+    "spaced": " ".join,
+    "in two lines": lambda key: key[:9] + "\n" + key[9:],
+    "entities": lambda key: "".join(f"&#{ord(c):04d};" for c in key),
+    "hexadecimal entities": lambda key: "".join(f"&amp;#x{ord(c):x};" for c in key),
+    "a named entity": lambda key: key.replace("-", "&hyphen;"),
+    "hexadecimal": lambda key: key.encode().hex(),
+    "escaped twice": lambda key: "".join(f"%25{ord(c):02x}" for c in key),
+    "invisible blanks": "\u200b".join,
+}
+
+
+class Handler(local_http.Handler):
+    def do_GET(self) -> None:
+        self.send(int(self.path[1:4]), {"error": f"bad key {self.server.said} - ask again"})
+
+
+def shown(text: str, key: str) -> bool:
+    return re.sub("[^A-Za-z0-9]", "", key) in re.sub("[^A-Za-z0-9]", "", text)
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_a_key_in_any_spelling(name: str) -> None:
+    said = SPELT[name](KEY)
+    with local_http.serving(Handler, None, said=said) as server:
+        client = HttpClient([server.url], headers={}, secrets=[KEY], timeout=9.0, patience=9.0)
+        with pytest.raises(InputError, match=r"bad key .*ask again") as refused:
+            client.request("GET", "/401")
+        read: dict[str, Any] = client.request("GET", "/200")
+        client.close()
+    for text in (str(refused.value), json.dumps(read), read["error"]):
+        assert not shown(text, said) and not shown(text, json.dumps(said)[1:-1])
+        assert text.count("***") == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://h:99999999", "http://h:abc", "http://a b/", "http://..", "http://h\n",
+     "http://h/?api_key=secret", "http://h/v1#secret", "http://u:secret@h"],
+)  # fmt: skip
+def test_addresses(url: str) -> None:
+    with pytest.raises(InputError, match="address") as refused:
+        check_address(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": float("nan")}, {"patience": float("inf")}])
+def test_numbers_are_finite(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="all finite"):
+        HttpClient(["http://h"], headers={}, **{"timeout": 1.0, "patience": 1.0, **wrong})
