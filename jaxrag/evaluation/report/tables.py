@@ -62,18 +62,17 @@ def errors_text(row: Row) -> str:
 
 
 TERMINAL = {
-    "EM %": ("exact_match",),
-    "F1 %": ("f1",),
-    "contains": ("contains",),
-    "precision\nof yes": ("precision_positive",),
-    "macro\nprecision": ("precision_macro",),
-    "recall\nIR": ("recall", "ir_accuracy"),
-    "retrieves": ("trigger",),
-    "calls\nsearches": ("llm_calls", "searches"),
-    "tokens\nin, out": ("prompt_tokens", "new_tokens"),
-    "s": ("seconds",),
+    "exact_match": "EM %",
+    "f1": "F1 %",
+    "precision_positive": "precision\nof yes",
+    "precision_macro": "macro\nprecision",
+    "trigger": "retrieves",
+    "llm_calls": "calls",
+    "searches": "searches",
+    "prompt_tokens": "tokens in",
+    "new_tokens": "out",
 }
-"""Columns of the terminal's table: heading, and the metrics below each other in a cell."""
+"""Columns of the terminal's table; a report has all metrics."""
 
 OPTIONAL = ("ir_accuracy", *precision.NAMES)
 """Metrics that are left out where no run defines them."""
@@ -107,6 +106,8 @@ NOTE = (
     "is paired with the baseline on the same questions; p: sign-flip test, not adjusted for "
     "several comparisons."
 )
+READ = "Below: 95 % intervals. Costs are means per question. ΔEM is paired; p is not adjusted."
+"""How the terminal's table is read."""
 
 
 def _shown(name: str, rows: Sequence[Row]) -> bool:
@@ -122,51 +123,47 @@ def shown_metrics(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
-    columns = {}
-    for heading, names in TERMINAL.items():
-        defined = [name for name in names if _shown(name, rows)]
-        if defined:
-            columns[heading if len(defined) == len(names) else heading.partition("\n")[0]] = defined
-    return columns
-
-
 def terminal_table(rows: Sequence[Row]) -> Table:
-    """The rows as a table for ``rich``, about 100 columns wide; intervals stand below means."""
+    """The rows as a table for ``rich``, about 100 columns wide: two lines a run.
+
+    The second line has the number of questions, and the intervals of the values above them.
+    """
     caption = terminal_text("".join(f"{note}\n" for note in notes(rows)), "bold")
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=caption.append(NOTE, "not bold")
-    )
+    caption.append(READ, "not bold")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=caption)
     table.caption_justify = "left"
-    table.add_column("method", overflow="fold")
-    columns = _terminal_columns(rows)
-    for heading in (*columns, "ΔEM"):
+    table.add_column("method", overflow="fold", min_width=18)
+    columns = {name: heading for name, heading in TERMINAL.items() if _shown(name, rows)}
+    for heading in (*columns.values(), "ΔEM"):
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
         table.add_section()
         table.add_row(terminal_text(dataset, "bold"))
-        for row in (row for row in rows if row.dataset == dataset):
-            delta = "\n".join(difference_text(row.differences.get("exact_match")))
-            cells = [_stacked(row, names) for names in columns.values()]
-            last = delta.replace(" p", "\np") if row.baseline else "baseline"
-            count = count_text(row).replace(" (", "\n(")
-            table.add_row(terminal_text(f"{row.label}\nn = {count}"), *cells, last)
+        members = [row for row in rows if row.dataset == dataset]
+        for row in members:
+            cells = (_two_lines(name, row.means[name]) for name in columns)
+            name = terminal_text(f"{row.label}\nn = {count_text(row)}")
+            table.add_row(name, *cells, _against(row, alone=len(members) == 1))
     return table
+
+
+def _two_lines(name: str, mean: Interval) -> str:
+    value, ends = with_interval(name, mean)
+    return f"{value}\n[dim]{ends[1:-1].replace(', ', '–')}[/dim]" if name in PERCENT else value
+
+
+def _against(row: Row, *, alone: bool) -> str:
+    """The difference from the baseline, with its p-value and interval."""
+    if not row.baseline:
+        return "" if alone else "baseline"
+    mean, ends = difference_text(row.differences.get("exact_match"))
+    interval, _, p = ends.partition(" p")
+    return f"{mean} p{p}\n[dim]{interval[1:-1].replace(',', ' to')}[/dim]" if ends else mean
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """Alarms and differences of data, to print below the table; each sentence once."""
     return list(dict.fromkeys(note for row in rows for note in row.notes))
-
-
-def _stacked(row: Row, names: Sequence[str]) -> str:
-    lines = []
-    for name in names:
-        mean, ends = with_interval(name, row.means[name])
-        lines.append(mean if name in PERCENT else number(name, row.means[name].mean))
-        if name in PERCENT:
-            lines.append(f"[dim]{ends[1:-1].replace(', ', '–')}[/dim]")
-    return "\n".join(lines)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
