@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jaxrag.core.durable_files import open_to_append
 from jaxrag.core.printable import printable, terminal_text
@@ -93,8 +93,12 @@ def run_log(file: Path) -> Iterator[None]:
 class Advance(Protocol):
     """Callback of a job that finishes items."""
 
-    def __call__(self, count: int, note: str = "") -> None:
-        """Adds ``count`` finished items and shows ``note``."""
+    def __call__(self, count: int, note: str = "", *, share: float = 0.0) -> None:
+        """Adds ``count`` finished items and shows ``note``.
+
+        ``share`` is that of the work that is done, where all items advance together and none is
+        finished until nearly the end.
+        """
         ...
 
 
@@ -128,19 +132,22 @@ def _bar(total: int, label: str, done: int, console: Console) -> Iterator[Advanc
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[finished]}", markup=False),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
     pace = _Pace(time.monotonic())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(printable(label), total=total, completed=done, rate="", note="")
+        texts: Any = {"rate": "", "note": "", "finished": f"{done:,}/{total:,}"}
+        task = bar.add_task(printable(label), total=total, completed=done, **texts)
 
-        def advance(count: int, note: str = "") -> None:
+        def advance(count: int, note: str = "", *, share: float = 0.0) -> None:
             now = time.monotonic()
             pace.add(count, now)
-            bar.update(task, advance=count, rate=pace.rate(now), note=printable(note))
+            texts: Any = {"note": printable(note), "finished": f"{done + pace.fresh:,}/{total:,}"}
+            worked = done + max(pace.fresh, share * (total - done))
+            bar.update(task, completed=worked, rate=pace.rate(now), **texts)
 
         yield advance
 
@@ -148,7 +155,7 @@ def _bar(total: int, label: str, done: int, console: Console) -> Iterator[Advanc
 @contextlib.contextmanager
 def _lines(total: int, label: str, done: int, console: Console) -> Iterator[Advance]:
     start = last = time.monotonic()
-    pace, newest_note = _Pace(start), ""
+    pace, newest_note, worked = _Pace(start), "", 0.0
 
     def line(now: float) -> None:
         seconds, remaining = now - start, total - done - pace.fresh
@@ -158,14 +165,15 @@ def _lines(total: int, label: str, done: int, console: Console) -> Iterator[Adva
         elif pace.fresh:
             parts += [pace.rate(now), f"{duration_text(remaining * pace.seconds_each(now))} left"]
         else:
+            parts += [f"{100 * worked:.0f} % of the work"] if worked else []
             parts.append(f"{seconds:.0f} s so far")
         suffix = f"; {newest_note}" if newest_note else ""
         text = ", ".join(part for part in parts if part)
         print(printable(text + suffix), file=console.file or sys.stderr, flush=True)
 
-    def advance(count: int, note: str = "") -> None:
-        nonlocal last, newest_note
-        newest_note, now = note, time.monotonic()
+    def advance(count: int, note: str = "", *, share: float = 0.0) -> None:
+        nonlocal last, newest_note, worked
+        newest_note, worked, now = note, share, time.monotonic()
         pace.add(count, now)
         if now - last >= _EVERY and done + pace.fresh < total:
             last = now

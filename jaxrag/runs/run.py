@@ -12,6 +12,7 @@ import functools
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.runs import model_check, shares
 from jaxrag.runs.calibration import calibrated
+from jaxrag.runs.calls import expected_costs
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import check_model
 from jaxrag.runs.needs import Requiring, check_needs
@@ -198,11 +200,13 @@ def _answer(run: Run, loaded: LoadedQuestions, scheduler: Scheduler, share: shar
     if todo:
         tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
     done = count - len(todo)
+    costs = expected_costs(run, Counter(map(kinds.task_of, asked))) or {}
+    expected = len(todo) * (costs.get("llm_calls", 0) + costs.get("searches", 0))
     with progress(count, label, done=done) as advance:
 
         def on_batch(name: str, size: int) -> None:
             tally.request(name, size)
-            advance(0, tally.note())
+            advance(0, tally.note(), share=tally.share(expected))
 
         scheduler.on_batch = on_batch
         ended = scheduler.run(
@@ -217,6 +221,6 @@ def _answer(run: Run, loaded: LoadedQuestions, scheduler: Scheduler, share: shar
             _log.info("progress", extra={"fields": tally.fields()})
             done += len(batch)
             share.track(done, {"progress": tally.fields()})
-            advance(len(batch), tally.note())
+            advance(len(batch), tally.note(), share=tally.share(expected))
     failures.end()
     _log.info("finished", extra={"fields": tally.fields()})

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from jaxrag.engines.scheduler import QuestionOutcome
 from jaxrag.evaluation import metrics
 
+_NEARLY = 0.95  # of the progress: what is expected is an estimate
+_COMPILATION = "/jax/core/compile/backend_compile_duration"
 _log = logging.getLogger("jaxrag")
 
 
@@ -44,10 +49,16 @@ class Tally:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
+        self._compiled = len(_compilations())
 
     def request(self, name: str, size: int) -> None:
         """Counts requests answered by an engine; ``name`` is "generate", "search" and so on."""
         self._requests[name] += size
+
+    def share(self, expected: float) -> float:
+        """The share of the expected generations and searches that are answered; 0 if unknown."""
+        answered = self._requests["generate"] + self._requests["search"]
+        return min(answered / expected, _NEARLY) if expected else 0.0
 
     def add(self, lines: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]]) -> None:
         """Adds lines of answers.jsonl and timings.jsonl."""
@@ -70,10 +81,11 @@ class Tally:
 
     def note(self) -> str:
         """A short summary; until the first question ends, of the requests answered."""
-        counts = self._counts
+        counts, seconds = self._counts, sum(_compilations()[self._compiled :])
+        compiled = [f"{seconds:.0f} s of compiling"] * (seconds >= 1)
         if not counts["questions"]:
-            requests = sorted(self._requests.items())
-            return "requests answered: " + ", ".join(f"{name} {_short(n)}" for name, n in requests)
+            requests = [f"{name} {_short(n)}" for name, n in sorted(self._requests.items())]
+            return "requests answered: " + ", ".join([*requests, *compiled])
         answered = counts["questions"] - counts["errors"]
         parts = [f"retrieves {100 * counts['retrieved'] / max(answered, 1):.0f} %"]
         parts += [f"{_short(counts['llm_calls'])} LLM calls"]
@@ -83,7 +95,20 @@ class Tally:
             parts.append(f"{counts['truncated']} with passages cut")
         if counts["errors"]:
             parts.append(f"{counts['errors']} errors")
-        return ", ".join(parts)
+        return ", ".join([*parts, *compiled])
+
+
+@functools.cache
+def _compilations() -> list[float]:
+    """Seconds of each compilation of this process, from the first call on."""
+    seconds: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == _COMPILATION:
+            seconds.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return seconds
 
 
 def _short(count: int) -> str:

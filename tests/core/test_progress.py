@@ -43,6 +43,25 @@ def test_notes_are_shown_before_the_first_item_is_finished(monkeypatch) -> None:
     ]
 
 
+def test_the_bar_moves_before_the_first_item_is_finished(monkeypatch) -> None:
+    log, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress(14, "answering", done=10, console=Console(file=log)) as advance:
+        now[0] = 20.0
+        advance(0, share=0.25)
+    assert log.getvalue().splitlines()[0] == "answering: 10/14, 25 % of the work, 20 s so far"
+    screen = io.StringIO()
+    updates = []
+    monkeypatch.setattr(module.Progress, "update", lambda *_, **given: updates.append(given))
+    with progress(14, "answering", done=10, console=Console(file=screen, force_terminal=True)) as a:
+        a(0, share=0.25)
+        a(2, share=0.25)
+    assert [(one["completed"], one["finished"]) for one in updates] == [
+        (11, "10/14"),
+        (12, "12/14"),
+    ]
+
+
 def test_the_remaining_time_leaves_out_the_first_batch(monkeypatch) -> None:
     """A first batch of 4 items takes 100 s, with its compilation; each later one 12 s."""
     log, now = io.StringIO(), [0.0]

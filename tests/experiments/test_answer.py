@@ -138,14 +138,15 @@ def test_progress_is_shown_before_the_first_question_ends(cache, tmp_path, monke
 
     @contextlib.contextmanager
     def heard(total, what, *, done=0):
-        yield lambda count, note="": told.append((count, note))
+        yield lambda count, note="", share=0.0: told.append((count, note, share))
 
     monkeypatch.setattr(runs_module, "progress", heard)
     execute(tiny("standard_rag", cache, store="memory"), tmp_path / "run")
     # 4 questions: one batch to embed them, one to search and one to read
-    assert [count for count, _ in told] == [0, 0, 0, 4]
-    assert told[0][1] == "requests answered: embed 4"
-    assert told[2][1] == "requests answered: embed 4, generate 4, search 4"
+    assert [count for count, *_ in told] == [0, 0, 0, 4]
+    assert [share for *_, share in told] == [0, 0.5, 0.95, 0.95]  # of a call and a search each
+    assert told[0][1].startswith("requests answered: embed 4")
+    assert told[2][1].startswith("requests answered: embed 4, generate 4, search 4")
     assert told[3][1].startswith("retrieves 100 %, 4 LLM calls")
 
 
