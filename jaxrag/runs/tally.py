@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-
+from jaxrag.engines.compilation import compilation_seconds
 from jaxrag.engines.scheduler import QuestionOutcome
 from jaxrag.evaluation import metrics
 
 _NEARLY = 0.95  # of the progress: what is expected is an estimate
-_COMPILATION = "/jax/core/compile/backend_compile_duration"
 _log = logging.getLogger("jaxrag")
 
 
@@ -49,7 +46,7 @@ class Tally:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
-        self._compiled = len(_compilations())
+        self._compiled = compilation_seconds()
 
     def request(self, name: str, size: int) -> None:
         """Counts requests answered by an engine; ``name`` is "generate", "search" and so on."""
@@ -81,7 +78,7 @@ class Tally:
 
     def note(self) -> str:
         """A short summary; until the first question ends, of the requests answered."""
-        counts, seconds = self._counts, sum(_compilations()[self._compiled :])
+        counts, seconds = self._counts, compilation_seconds() - self._compiled
         compiled = [f"{seconds:.0f} s of compiling"] * (seconds >= 1)
         if not counts["questions"]:
             requests = [f"{name} {_short(n)}" for name, n in sorted(self._requests.items())]
@@ -96,19 +93,6 @@ class Tally:
         if counts["errors"]:
             parts.append(f"{counts['errors']} errors")
         return ", ".join([*parts, *compiled])
-
-
-@functools.cache
-def _compilations() -> list[float]:
-    """Seconds of each compilation of this process, from the first call on."""
-    seconds: list[float] = []
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        if event == _COMPILATION:
-            seconds.append(duration_secs)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return seconds
 
 
 def _short(count: int) -> str:
