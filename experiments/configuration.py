@@ -17,6 +17,7 @@ data do not keep the ``limit`` beside them, which is a part of the variant's dat
 from __future__ import annotations
 
 import ast
+import atexit
 import errno
 import io
 import os
@@ -169,7 +170,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         arguments = (argument.rpartition("=") for argument in sys.argv[1:])
         _check_paths({name or "an argument": value for name, _, value in arguments})
         code = main(sys.argv)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # all is done
         sys.stdout.flush()
         sys.exit(code)
     except InputError as error:

@@ -51,7 +51,7 @@ def test_the_readme_with_small_models(small: Path, monkeypatch: Any, capsys: Any
     monkeypatch.chdir(small)
     run_readme()
     shown = capsys.readouterr().out
-    assert "1. Direct answer, uncertainty u = " in shown and "Brackets: 95 %" in shown
+    assert "1. Direct answer, uncertainty u = " in shown and "Below: 95 %" in shown
     assert (small / "runs" / "report.html").read_text().startswith("<!doctype html>")
 
 

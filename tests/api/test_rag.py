@@ -166,7 +166,7 @@ def test_bad_input_is_named(config: str) -> None:
         rag.changed({"method.gate.treshold": 1})
     with pytest.raises(jaxrag.InputError, match="at least one run directory"):
         jaxrag.compare()
-    with pytest.raises(jaxrag.InputError, match="not a run directory"):
+    with pytest.raises(jaxrag.InputError, match="there is no such directory"):
         jaxrag.compare("nowhere")
 
 
