@@ -254,7 +254,7 @@ def test_pages_tell_how_many_questions_and_which_part_of_a_table(tmp_path: Path)
         return (pages / "pairs.md").read_text()
 
     part = page(limit=400, only=["-nq", "dpr_ais"])
-    assert "scale small; first 400 questions. " in part
+    assert "scale small; first 400 questions" in part
     assert "Made with \\`--only=-nq,dpr_ais\\`. " in part
 
 
