@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import signal
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,8 +17,10 @@ def main() -> None:
     """Runs the script that the first argument names, and exits with its code."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if text := _answer(name, arguments):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `head` reads a part
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # `head` reads a part
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     if name not in COMMANDS:
         near = difflib.get_close_matches(name[:100], COMMANDS, 1)

