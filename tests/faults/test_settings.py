@@ -166,6 +166,8 @@ OTHERS = {
     "compare, no run": ("compare", "nowhere"),
     "compare, no runs below": ("compare", "configs"),
     "compare, a pattern of nothing": ("compare", "nowhere/*"),
+    "cases, no run": ("cases", "nowhere"),
+    "cases, no such kind": ("cases", "configs", "--kinds=lost"),
     "report, no run": ("report", "nowhere"),
     "report, two pages": ("report", "--runs=configs", "--out=/dev/null/x.html"),
     "data, no source": ("data", "boolq", "--source=nowhere"),
