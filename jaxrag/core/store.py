@@ -108,6 +108,7 @@ class Store:
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
         self._fixed = path is not None and _cannot_be_written(Path(path))
+        self._columns = _COLUMNS
         if path is not None and not self._fixed:
             check_local({"the store": path})
             check_not_shared("the store", path, instead=_ELSEWHERE)
@@ -148,7 +149,9 @@ class Store:
             if execute("SELECT version FROM format").fetchone() is None:
                 execute("INSERT INTO format VALUES (?)", (_VERSION,))
         (version,) = execute("SELECT version FROM format").fetchone()
-        if version == 1:
+        if version == 1 and self._fixed:
+            self._columns, version = _COLUMNS.replace("seconds", "NULL"), _VERSION
+        elif version == 1:
             execute("ALTER TABLE entries ADD COLUMN seconds REAL")
             execute("UPDATE format SET version = ?", (_VERSION,))
             version = _VERSION
@@ -187,7 +190,7 @@ class Store:
                 part = keys[start : start + _KEYS_PER_SELECT]
                 marks = ",".join("?" * len(part))
                 rows = self._connection.execute(
-                    f"SELECT {_COLUMNS} FROM entries WHERE key IN ({marks})", part
+                    f"SELECT {self._columns} FROM entries WHERE key IN ({marks})", part
                 )
                 for key, value, seconds, stored_checksum in rows:
                     if not is_intact(key, value, seconds, stored_checksum):
@@ -271,7 +274,7 @@ class Store:
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             count, damaged = 0, []
-            for key, *entry in self._connection.execute(f"SELECT {_COLUMNS} FROM entries"):
+            for key, *entry in self._connection.execute(f"SELECT {self._columns} FROM entries"):
                 count += 1
                 if not is_intact(key, *entry):
                     damaged.append(key)
@@ -296,7 +299,7 @@ class Store:
         try:
             for operation, identity, *_ in source.producers():
                 cursor = source._connection.execute(
-                    f"SELECT {_COLUMNS} FROM entries WHERE producer = "
+                    f"SELECT {source._columns} FROM entries WHERE producer = "
                     "(SELECT id FROM producers WHERE operation = ? AND identity = ?)",
                     (operation, identity),
                 )

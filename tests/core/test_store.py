@@ -38,6 +38,13 @@ def test_get_returns_what_was_put(tmp_path):
     assert producer == ("op", "id", 1, 6)
 
 
+def make_first_format(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE entries DROP COLUMN seconds")
+        connection.execute("UPDATE format SET version = 1")
+    connection.close()
+
+
 def test_seconds_stay_with_their_entry_also_in_a_store_of_the_first_format(tmp_path):
     timed, old, new = (entry_key("op", "id", name) for name in "abc")
     other = Store(tmp_path / "other.sqlite")
@@ -46,10 +53,7 @@ def test_seconds_stay_with_their_entry_also_in_a_store_of_the_first_format(tmp_p
     store = Store(path)
     store.put("op", "id", {old: b"2"})
     store.close()
-    with sqlite3.connect(path) as connection:  # as the first format was
-        connection.execute("ALTER TABLE entries DROP COLUMN seconds")
-        connection.execute("UPDATE format SET version = 1")
-    connection.close()
+    make_first_format(path)
     store = Store(path)
     store.put("op", "id", {new: b"3"}, seconds={new: 0.5})
     store.merge(other)
@@ -235,10 +239,13 @@ def test_a_damaged_entry_ends_a_merge(tmp_path):
         store.close()
 
 
-def test_a_store_that_cannot_be_written_gives_its_results(tmp_path, monkeypatch):
+@pytest.mark.parametrize("first_format", [False, True])
+def test_a_store_that_cannot_be_written_gives_its_results(tmp_path, monkeypatch, first_format):
     store = Store(tmp_path / "a.sqlite")
     store.put("generate", "model", {b"1" * 32: b"x"})
     store.close()
+    if first_format:
+        make_first_format(tmp_path / "a.sqlite")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     fixed = Store(tmp_path / "a.sqlite")
     assert fixed.get([b"1" * 32]) == {b"1" * 32: b"x"}
