@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxrag.core import jsonl
-from jaxrag.data.documents import Asked
+from jaxrag.data.documents import QuestionFile
 from jaxrag.evaluation.records import read_run
 from jaxrag.experiments.configuration import parse, script
 from jaxrag.runs.run import Run, execute
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         raise InputError("give --questions=FILE and --out=FILE.jsonl")
     out = Path(values.out)
     work = Path(values.workdir or out.with_suffix(".run"))
-    asked = Asked(values.questions, run.data)
+    asked = QuestionFile(values.questions, run.data)
     errors = execute(dataclasses.replace(run, data=asked, limit=0), work)["errors"]
     lines = []
     for one in read_run(work).records:

@@ -107,20 +107,21 @@ class Store:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
-        self._fixed = path is not None and _cannot_be_written(Path(path))
+        self._read_only = path is not None and _cannot_be_written(Path(path))
         self._columns = _COLUMNS
-        if path is not None and not self._fixed:
+        if path is not None and not self._read_only:
             check_local({"the store": path})
             check_not_shared("the store", path, instead=_ELSEWHERE)
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            # an immutable file needs no files beside it, of the log and the memory of its processes
-            fixed = f"{Path(self.path).absolute().as_uri()}?immutable=1" if self._fixed else ""
+            # without a log beside it nobody writes; then SQLite need not make one to read the file
+            mode = "mode=ro" if Path(f"{self.path}-wal").exists() else "immutable=1"
+            uri = f"{Path(self.path).absolute().as_uri()}?{mode}" if self._read_only else ""
             self._connection = sqlite3.connect(
-                fixed or (":memory:" if path is None else str(path)),
+                uri or (":memory:" if path is None else str(path)),
                 timeout=_LOCK_TIMEOUT,
                 isolation_level=None,
-                uri=self._fixed,
+                uri=self._read_only,
             )
             with contextlib.ExitStack() as undo:
                 undo.callback(self._connection.close)
@@ -133,23 +134,23 @@ class Store:
 
     def _open(self) -> None:
         execute = self._connection.execute
-        if not self._fixed:
+        if not self._read_only:
             self._enable_write_ahead()
             execute("PRAGMA synchronous=NORMAL")
-        execute("BEGIN" if self._fixed else "BEGIN IMMEDIATE")
+        execute("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
         tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type='table'")}
-        if "entries" not in tables and (tables or self._fixed):
+        if "entries" not in tables and (tables or self._read_only):
             execute("ROLLBACK")
             raise InputError(
                 f"{self.path} is an SQLite file but not a jaxrag store: choose another path."
             )
-        if not self._fixed:
+        if not self._read_only:
             for statement in _SCHEMA.split(";"):
                 execute(statement)
             if execute("SELECT version FROM format").fetchone() is None:
                 execute("INSERT INTO format VALUES (?)", (_VERSION,))
         (version,) = execute("SELECT version FROM format").fetchone()
-        if version == 1 and self._fixed:
+        if version == 1 and self._read_only:
             self._columns, version = _COLUMNS.replace("seconds", "NULL"), _VERSION
         elif version == 1:
             execute("ALTER TABLE entries ADD COLUMN seconds REAL")

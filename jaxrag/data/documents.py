@@ -115,7 +115,7 @@ def questions(file: Path) -> Iterator[Question]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class QuestionFile:
     """Questions of a file, without gold answers, over the passages of other data.
 
     Attributes:

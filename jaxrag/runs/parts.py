@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from jaxrag.core.file_states import one_start
 from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset
-from jaxrag.data.documents import Asked
+from jaxrag.data.documents import QuestionFile
 from jaxrag.data.leakage import check_evaluation
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.scann.index import Scann
@@ -63,7 +63,7 @@ def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Questi
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:
         raise InputError(f"{dataset.name} has no questions under these settings.")
-    if not isinstance(run.data, Asked) and not any(one.answers for one in questions):
+    if not isinstance(run.data, QuestionFile) and not any(one.answers for one in questions):
         raise InputError(
             f"No question of {dataset.name} has a gold answer, so answers to them cannot be "
             "evaluated. Compare retrievers by the passages that are known to be relevant: "

@@ -253,3 +253,14 @@ def test_a_store_that_cannot_be_written_gives_its_results(tmp_path, monkeypatch,
         fixed.put("generate", "model", {b"2" * 32: b"y"})
     fixed.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+def test_a_store_that_another_process_writes_is_read_with_its_log(tmp_path, monkeypatch):
+    writer = Store(tmp_path / "a.sqlite")
+    writer.put("generate", "model", {b"1" * 32: b"x"})
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    reader = Store(tmp_path / "a.sqlite")
+    writer.put("generate", "model", {b"2" * 32: b"y"})
+    assert reader.get([b"1" * 32, b"2" * 32]) == {b"1" * 32: b"x", b"2" * 32: b"y"}
+    reader.close()
+    writer.close()
