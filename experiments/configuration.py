@@ -185,7 +185,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     except OSError as error:
         if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
             _drop_output()
-            _say(f"error: the output cannot be written ({error.strerror}); all files are.")
+            _say(f"error: the output cannot be written ({error.strerror}). Files are complete.")
             sys.exit(1)
         if not isinstance(error.filename, (str, os.PathLike)):
             raise

@@ -21,7 +21,7 @@ _NO_ROOM = {
     errno.ENOSPC: ("the disk that holds {} is full", "free some space"),
     errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
     errno.EFBIG: ("{} may not grow so large here", "raise the limit (ulimit -f)"),
-    errno.EMFILE: ("{} needs more open files than this process may have", "raise it (ulimit -n)"),
+    errno.EMFILE: ("{} needs more open files than this process may have", "raise the limit (ulimit -n)"),
 }
 """Error numbers of limits of the machine: what happened to a file, and what to do."""
 READ_ONLY = (errno.EROFS, errno.EACCES)
@@ -100,7 +100,7 @@ def explain_limits(path: Path) -> Iterator[None]:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A handle of a file that jaxrag writes, made if need be.
+    """A handle of a file that jaxrag writes; an absent file is created.
 
     Args:
       path: the file.
@@ -118,7 +118,7 @@ def open_own(path: Path, flags: int) -> int:
         if stat.S_ISREG(os.fstat(handle).st_mode):
             return handle
         os.close(handle)
-    raise InputError(f"{path} is no file of jaxrag's but a link, folder or pipe: remove it.")
+    raise InputError(f"{path} is a link, a folder or a pipe where a file is written: remove it.")
 
 
 def open_to_append(path: Path) -> TextIO:
@@ -149,8 +149,7 @@ def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
 def wait_for_lock(handle: int, path: Path, waiting: str) -> None:
     """Takes a lock, and first logs ``waiting`` if another process holds it.
 
-    It looks again five times a second: a blocking wait in a process with many threads may not be
-    ended by a signal.
+    It tries five times a second: a signal may not end a blocking wait in a process with threads.
     """
     if take_lock(handle, path):
         return

@@ -407,7 +407,7 @@ def test_output_that_cannot_be_written(now: tuple[str, ...]) -> None:
     assert found.returncode == 1
     assert (
         found.stderr
-        == "error: the output cannot be written (No space left on device); all files are.\n"
+        == "error: the output cannot be written (No space left on device). Files are complete.\n"
     )
 
 
