@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import errno
 import io
 import os
 import signal
@@ -183,9 +182,9 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         _drop_output()
         sys.exit(1)
     except OSError as error:
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+        if error.filename is None and _output_fails():
             _drop_output()
-            _say(f"error: the output cannot be written ({error.strerror}). Files are complete.")
+            _say(f"error: the output cannot be written ({error.strerror}); files are kept.")
             sys.exit(1)
         if not isinstance(error.filename, (str, os.PathLike)):
             raise
@@ -211,6 +210,15 @@ def _lacks_devices() -> bool:
         return "jax" in sys.modules and not sys.modules["jax"].devices()
     except (RuntimeError, AssertionError):
         return True
+
+
+def _output_fails() -> bool:
+    """Whether what was printed cannot be written: it is kept until it can."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _drop_output() -> None:

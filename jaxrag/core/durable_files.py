@@ -21,7 +21,7 @@ _NO_ROOM = {
     errno.ENOSPC: ("the disk that holds {} is full", "free some space"),
     errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
     errno.EFBIG: ("{} may not grow so large here", "raise the limit (ulimit -f)"),
-    errno.EMFILE: ("{} needs more open files than this process may have", "raise the limit (ulimit -n)"),
+    errno.EMFILE: ("{} needs more open files than allowed here", "raise the limit (ulimit -n)"),
 }
 """Error numbers of limits of the machine: what happened to a file, and what to do."""
 READ_ONLY = (errno.EROFS, errno.EACCES)

@@ -407,8 +407,14 @@ def test_output_that_cannot_be_written(now: tuple[str, ...]) -> None:
     assert found.returncode == 1
     assert (
         found.stderr
-        == "error: the output cannot be written (No space left on device). Files are complete.\n"
+        == "error: the output cannot be written (No space left on device); files are kept.\n"
     )
+
+
+def test_another_full_disk_is_not_called_the_output() -> None:
+    program = PRINTS.replace("print(", "raise OSError(28, 'No space left'); print(")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert found.returncode == 1 and b"Traceback" in found.stderr
 
 
 def test_output_in_ascii() -> None:
