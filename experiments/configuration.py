@@ -213,9 +213,9 @@ def _lacks_devices() -> bool:
 
 
 def _output_fails() -> bool:
-    """Whether what was printed cannot be written: it is kept until it can."""
+    """Whether the output takes no further line."""
     try:
-        sys.stdout.flush()
+        os.write(sys.stdout.fileno(), b"\n")
     except OSError:
         return True
     return False
