@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.metrics import Record, question_scores
+from jaxrag.evaluation.metrics import Record, gate, question_scores
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval, interval, paired_difference
@@ -72,7 +72,7 @@ def gated_needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
         return [{} for _ in runs]
     found = []
     for run in runs:
-        chosen = {question_scores(record, {}).get("trigger") for record in run.records} - {None}
+        chosen = {gate(record).get("trigger") for record in run.records} - {None}
         found.append(needs(run, direct, standard) if len(chosen) == 2 else {})
     return found
 

@@ -108,8 +108,8 @@ def test_only_gated_runs_beside_both_others_have_classes(tmp_path: Path) -> None
     runs = [read_run(fabricate.run(tmp_path / name, name, n=60)) for name in names]
     none, rag, dtr = gated_needs(runs)
     assert none == rag == {} and len(dtr) == 59  # one question failed
-    assert gated_needs(runs[1:]) == [{}, {}] and need_grid(runs[1:], names[1:]) is None
-    grid = need_grid(runs, names)
+    assert gated_needs(runs[1:]) == [{}, {}] and need_grid(runs[1:], names[1:], [{}, {}]) is None
+    grid = need_grid(runs, names, gated_needs(runs))
     assert grid is not None and len(grid.rows) == 1
     numbers = [int(cell) for cell in grid.rows[0][1:]]
     assert numbers[0] == sum(numbers[1:4]) and numbers[4] == sum(numbers[5:9])

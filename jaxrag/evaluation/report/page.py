@@ -182,14 +182,15 @@ def _data(value: Any) -> str:
 def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """HTML of one data set's tables and figures; ``rows`` summarise ``runs``."""
     legend = "".join(f"<span>{mark(i)}{html_text(row.label)}</span>" for i, row in enumerate(rows))
+    needs = gated_needs(runs)
     drawn = [
         figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
         figures.accuracy_against_cost(rows, "prompt_tokens", title="prompt tokens"),
         _wins(runs, rows),
-        _need(runs, rows),
+        _need(needs, rows),
         *_uncertainty(runs, rows),
     ]
-    needed = tables.need_grid(runs, [row.label for row in rows])
+    needed = tables.need_grid(runs, [row.label for row in rows], needs)
     classes = tables.class_grid(rows)
     return (
         f"<section><h2>{html_text(rows[0].dataset)}</h2>"
@@ -340,11 +341,11 @@ def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     return figures.wins_and_losses(counts, baseline=rows[reference].label, questions=shared)
 
 
-def _need(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+def _need(needs: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
     """A bar for each gated run: its questions by the need of a search."""
     found = [
         (row.label, {kind: list(kinds.values()).count(kind) for kind in (*SKIPPED, *SEARCHED)})
-        for row, kinds in zip(rows, gated_needs(runs), strict=True)
+        for row, kinds in zip(rows, needs, strict=True)
         if kinds
     ]
     note = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich import box
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, gated_needs, lost
+from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
@@ -240,10 +240,15 @@ class Grid(NamedTuple):
         )
 
 
-def need_grid(runs: Sequence[RunRecords], names: Sequence[str]) -> Grid | None:
-    """Numbers of questions by the need of a search, and where gold was lost, of gated runs."""
+def need_grid(
+    runs: Sequence[RunRecords], names: Sequence[str], needs: Sequence[Mapping[str, str]]
+) -> Grid | None:
+    """Numbers of questions by the need of a search, and where gold was lost, of gated runs.
+
+    ``needs`` are those of `gated_needs`.
+    """
     lines = []
-    for run, name, found in zip(runs, names, gated_needs(runs), strict=True):
+    for run, name, found in zip(runs, names, needs, strict=True):
         counts = Counter(found.values())
         where = Counter(lost(line) for line in run.records if line["question_id"] in found)
         parts = [SKIPPED, SEARCHED]
