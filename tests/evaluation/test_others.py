@@ -4,13 +4,14 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jaxrag.evaluation.others import read_answers
 from jaxrag.evaluation.records import read_run
-from jaxrag.evaluation.significance import needed_questions
+from jaxrag.evaluation.significance import Difference, needed_questions
 from jaxrag.evaluation.summary import summarise_read
 from jaxrag.experiments import compare
 from jaxrag.types import InputError
@@ -71,6 +72,14 @@ def test_the_command_says_what_would_decide(tmp_path: Path, run: Path, capsys: A
     file.write_text(json.dumps(rows))
     compare.main(["compare", str(run), str(file)])
     assert "against dtr, is open: about" in capsys.readouterr().out
+
+
+def test_questions_that_would_decide_a_difference() -> None:
+    """+5 [-5, +15] of 100: spread 0.1 / 1.96 * 10 = 0.51, ((1.96 + 0.84) 0.51 / 0.05)^2 = 818."""
+    difference = Difference(0.05, -0.05, 0.15, 100, 0.3)
+    row: Any = SimpleNamespace(label="a", baseline="b", differences={"exact_match": difference})
+    (line,) = compare._open([row])
+    assert line == "a, +5.0 against b, is open: about 818 questions would decide it"
 
 
 @pytest.mark.parametrize(
