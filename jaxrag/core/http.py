@@ -133,7 +133,8 @@ class HttpClient:
             raise InputError("no server is given: set its address, such as http://localhost:8000")
         for url in urls:
             check_address(url)
-        if not (0 < timeout < math.inf and 0 <= patience < math.inf and 0 < (rate or 1) < math.inf):
+        rates = () if rate is None else (rate,)
+        if not (0 <= patience < math.inf and all(0 < x < math.inf for x in (timeout, *rates))):
             raise InputError(
                 f"timeout is {timeout}, patience {patience} and rate {rate}: timeout and rate must "
                 "be above 0, patience at least 0, all finite."
@@ -388,13 +389,13 @@ def _pause(failures: int) -> float:
 
 _ALNUM = r"(?:3[0-9]|[46][1-9a-f]|[57][0-9a])"  # hexadecimal codes of letters and digits
 _NUMBER = r"&(?:amp;)*\#"
-_OTHER = rf"(?:\\+(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
-_OTHER += rf"|%(?:25)*+(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
+_OTHER = rf"(?:\\{{1,8}}(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
+_OTHER += rf"|%(?:25)*(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
 _OTHER += rf"|{_NUMBER}0*+(?!(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]);)\d{{1,4}};"
 _OTHER += (
-    rf"|&(?:amp;)*+[a-z]{{2,9}};|(?!\\+(?:u00|x){_ALNUM}|%(?:25)*{_ALNUM}|{_NUMBER})[^a-z0-9])"
+    rf"|&(?:amp;)*[a-z]{{2,9}};|(?!\\{{1,8}}(?:u00|x){_ALNUM}|%(?:25)*{_ALNUM}|{_NUMBER})[^a-z0-9])"
 )
-_BETWEEN = rf"{_OTHER}{{0,40}}+"
+_BETWEEN = rf"{_OTHER}{{0,40}}"  # Python before 3.11.5 errs in possessive groups
 """Matches what is no letter or digit, as it is or escaped, between the characters of a secret."""
 
 
@@ -406,7 +407,7 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
 
     def written(character: str) -> str:
         code, number = ord(character), f"{ord(character):02x}"
-        escapes = rf"\\+u00{number}|\\+x{number}|%(?:25)*{number}"
+        escapes = rf"\\{{1,8}}u00{number}|\\{{1,8}}x{number}|%(?:25)*{number}"
         entities = rf"{_NUMBER}0*{code};|{_NUMBER}x0*{number};"
         return rf"(?:{re.escape(character)}|{escapes}|{entities})"
 
@@ -421,8 +422,8 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
 
 
 _ESCAPE = re.compile(
-    rb"\\+(?:u00|x)([0-9a-f]{2})|\\+u[0-9a-f]{4}|\\+[nrtbf]|%(?:25)*+([0-9a-f]{2})"
-    rb"|&(?:amp;)*#x0*([0-9a-f]{1,6});|&(?:amp;)*#0*(\d{1,7});|&(?:amp;)*+[a-z]{2,9};",
+    rb"\\{1,8}(?:u00|x)([0-9a-f]{2})|\\{1,8}u[0-9a-f]{4}|\\{1,8}[nrtbf]|%(?:25)*([0-9a-f]{2})"
+    rb"|&(?:amp;)*#x0*([0-9a-f]{1,6});|&(?:amp;)*#0*(\d{1,7});|&(?:amp;)*[a-z]{2,9};",
     re.IGNORECASE,
 )
 _NEITHER = bytes(c for c in range(256) if not (c < 128 and chr(c).isalnum()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxrag.core.http import HttpClient, check_address
+from jaxrag.core.http import HttpClient, _condensed, check_address
 from jaxrag.types import InputError
 from tests import local_http
 
@@ -65,3 +65,10 @@ def test_addresses(url: str) -> None:
 def test_numbers_are_finite(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="all finite"):
         HttpClient(["http://h"], headers={}, **{"timeout": 1.0, "patience": 1.0, **wrong})
+
+
+def test_a_long_run_of_backslashes_ends() -> None:
+    """A pattern that tries each of them as the first would take hours."""
+    client = HttpClient(["http://h"], headers={}, secrets=[KEY], timeout=1.0, patience=0)
+    data = b"\\" * 1_000_000
+    assert _condensed(data) == b"" and client._quote(data.decode()).startswith("\\")

@@ -288,7 +288,7 @@ def test_the_next_build_waits_for_writers_that_a_killed_one_left(
     builder.join()
     monkeypatch.delenv("PYTHONPATH")
     build(tmp_path / "d", 25)
-    assert "waiting for it" in caplog.text
+    assert "same rows: waiting for" in caplog.text
     assert content(tmp_path / "d") == content(tmp_path / "whole")
 
 
@@ -355,7 +355,7 @@ def test_a_second_builder_waits_for_the_first(tmp_path, caplog):
     handle = row_files._lock(tmp_path / ".d.partial")
     second = threading.Thread(target=build, args=(tmp_path / "d", 3))
     second.start()
-    wait_until(lambda: "waiting for it" in caplog.text)
+    wait_until(lambda: "same rows: waiting for" in caplog.text)
     (tmp_path / ".d.partial").rmdir()  # as the first does at its end
     os.close(handle)
     second.join()
