@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 _LEFT_OUT = ("results/", "claims.md", "tpu.md", "gpu.md", "benchmarks.md")
-_OTHERS = ("reference/", "tutorials/", "faults.md", "road.md")  # no guides
+_BOOST = {"reference/": 0.5, "tutorials/": 1, "faults.md": 1, "road.md": 1}  # of others than guides
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Sets the page's ``search`` before its text is indexed, and hides contents beside results."""
+    """Sets the page's ``search`` before its text is indexed; hides contents beside wide tables."""
     uri = page.file.src_uri
     if uri.startswith(_LEFT_OUT):
         page.meta["search"] = {"exclude": True}
-    elif not uri.startswith(_OTHERS):
-        page.meta["search"] = {"boost": 2}
-    if uri.startswith("results/"):
+    else:
+        boosts = [boost for start, boost in _BOOST.items() if uri.startswith(start)]
+        page.meta["search"] = {"boost": boosts[0] if boosts else 2}
+    if uri.startswith(("results/", "tutorials/")):
         page.meta["hide"] = ["toc"]
     return markdown

