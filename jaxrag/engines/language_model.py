@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol, Required, TypedDict, Unpack, runtime_checkable
@@ -103,6 +103,17 @@ class LanguageModel(Protocol):
 def gives_scores(model: LanguageModel) -> bool:
     """Whether `LanguageModel.logprob` works; some servers only give those of what they write."""
     return bool(getattr(model, "gives_scores", model.gives_logprobs))
+
+
+@runtime_checkable
+class GradualModel(LanguageModel, Protocol):
+    """A model whose generations of one call end one after the other."""
+
+    def generate_each(
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
+    ) -> Iterator[tuple[int, Generation]]:
+        """Yields each prompt's index and its generation as it ends; options as in `generate`."""
+        ...
 
 
 @runtime_checkable

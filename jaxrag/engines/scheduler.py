@@ -26,6 +26,9 @@ from jaxrag.core.store import Store, entry_key
 from jaxrag.engines.compilation import compilation_seconds
 from jaxrag.types import EngineDown
 
+STORE_SECONDS = 5.0
+"""How often results that end before the others of their batch are stored."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
@@ -35,6 +38,8 @@ class Operation:
       name: such as "generate".
       identity: canonical JSON of engine and settings; with ``key`` it determines the result.
       run: computes the results of a list of payloads.
+      each: computes them likewise, and yields each with its payload's index as it ends. Such
+        results are stored every `STORE_SECONDS`, which is then all that a kill loses.
       key: canonical text of a payload.
       encode, decode: a result to bytes and back; every caller gets an own copy.
       cost: counts of one request, such as ``{"llm_calls": 1}``, from payload and result.
@@ -53,6 +58,7 @@ class Operation:
     cost: Callable[[Any, Any], dict[str, int]] = lambda payload, value: {}
     size: Callable[[Any], int] = lambda payload: 0
     batch: int = 128
+    each: Callable[[list[Any]], Iterator[tuple[int, Any]]] | None = None
     submit: Callable[[Any], Future[Any]] | None = None
 
 
@@ -227,6 +233,35 @@ class _Coroutine:
 class _Pending(NamedTuple):
     payload: Any
     tasks: list[_Coroutine]
+
+
+def _results(
+    operation: Operation, items: list[tuple[bytes, _Pending]]
+) -> Iterator[tuple[dict[bytes, bytes], float]]:
+    """Yields encoded results of a batch by key, in groups, and the seconds of each in its group.
+
+    Compilation is not counted.
+    """
+    payloads = [pending.payload for _, pending in items]
+    group: dict[bytes, bytes] = {}
+    started, compiled = time.perf_counter(), compilation_seconds()
+    results = operation.each(payloads) if operation.each else _all(operation, payloads)
+    for count, (index, value) in enumerate(results, 1):
+        group[items[index][0]] = operation.encode(value)
+        now = time.perf_counter()
+        if count == len(items) or (operation.each and now - started > STORE_SECONDS):
+            spent = now - started - (compilation_seconds() - compiled)
+            yield group, max(0.0, spent) / len(group)
+            group, started, compiled = {}, time.perf_counter(), compilation_seconds()
+
+
+def _all(operation: Operation, payloads: list[Any]) -> Iterator[tuple[int, Any]]:
+    values = operation.run(payloads)
+    if len(values) != len(payloads):
+        raise EngineDown(
+            f"{operation.name} gave {len(values)} results for {len(payloads)} requests"
+        )
+    return enumerate(values)
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
@@ -414,34 +449,27 @@ class Scheduler:
             self._send(operation, items[start : start + operation.batch])
 
     def _send(self, operation: Operation, items: list[tuple[bytes, _Pending]]) -> None:
-        """Runs one batch; a failing batch is halved until the faulty request is isolated."""
-        started = time.perf_counter()
-        compiled = compilation_seconds()
+        """Runs one batch; what is left of a failing one is halved until one request fails alone."""
+        kept: dict[bytes, tuple[bytes, float]] = {}
+        failure: Exception | None = None
         try:
-            values = operation.run([pending.payload for _, pending in items])
-            if len(values) != len(items):
-                raise EngineDown(
-                    f"{operation.name} gave {len(values)} results for {len(items)} requests"
-                )
-            encoded = {
-                key: operation.encode(value) for (key, _), value in zip(items, values, strict=True)
-            }
+            for encoded, seconds in _results(operation, items):
+                self._put(operation, encoded, dict.fromkeys(encoded, seconds))
+                kept.update({key: (data, seconds) for key, data in encoded.items()})
         except EngineDown:
             raise
-        except Exception as failure:
-            if len(items) > 1:
-                middle = len(items) // 2
-                self._send(operation, items[:middle])
-                self._send(operation, items[middle:])
-            else:
-                for task in items[0][1].tasks:
-                    self._ready.append((task, None, failure))
-            return
-        compiled = compilation_seconds() - compiled
-        seconds = max(0.0, time.perf_counter() - started - compiled) / len(items)
-        self._put(operation, encoded, dict.fromkeys(encoded, seconds))
+        except Exception as error:
+            failure = error
         for key, pending in items:
-            self._answer(operation, pending, encoded[key], seconds)
+            if key in kept:
+                self._answer(operation, pending, *kept[key])
+        left = [item for item in items if item[0] not in kept]
+        if len(items) > 1:
+            middle = len(left) // 2
+            for half in filter(None, (left[:middle], left[middle:])):
+                self._send(operation, half)
+        else:
+            self._ready.extend((task, None, failure) for _, one in left for task in one.tasks)
 
     def _put(
         self, operation: Operation, encoded: dict[bytes, bytes], seconds: dict[bytes, float]

@@ -21,6 +21,7 @@ import numpy as np
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import (
+    GradualModel,
     LanguageModel,
     ModelSettings,
     StreamingModel,
@@ -277,6 +278,13 @@ class LanguageModelTool:
             run=lambda pairs: model.generate(
                 [p for p, _ in pairs], **options, seed=[s for _, s in pairs]
             ),
+            each=(
+                lambda pairs: model.generate_each(
+                    [p for p, _ in pairs], **options, seed=[s for _, s in pairs]
+                )
+            )
+            if isinstance(model, GradualModel)
+            else None,
             key=lambda pair: canonical(pair if seed is None else pair[0]),
             encode=_encode_generation,
             decode=_decode_generation,

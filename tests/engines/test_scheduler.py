@@ -1,3 +1,4 @@
+import dataclasses
 import time
 
 import jax
@@ -327,3 +328,53 @@ def test_thousands_of_questions_run_at_once():
         on_batch=lambda name, size: sizes.append(size),
     )
     assert len(found) == 3000 and sizes == [2000, 1000]
+
+
+def test_results_that_end_early_survive_a_kill_in_their_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxrag.engines.scheduler.STORE_SECONDS", 0.0)
+    asked = []
+
+    def each(payloads, killed_after=None):
+        for index in reversed(range(len(payloads))):  # those with fewer tokens end first
+            if killed_after == len(payloads) - 1 - index:
+                raise KeyboardInterrupt
+            asked.append(payloads[index])
+            yield index, 2 * payloads[index]
+
+    async def method(operation, i):
+        return await Request(operation, i)
+
+    def answers(each):
+        operation = dataclasses.replace(make(), each=each)
+        store = Store(tmp_path / "store.sqlite")
+        return run([lambda i=i: method(operation, i) for i in range(5)], store)
+
+    with pytest.raises(KeyboardInterrupt):
+        answers(lambda payloads: each(payloads, killed_after=3))
+    assert asked == [4, 3, 2]
+    found = answers(each)
+    assert asked == [4, 3, 2, 1, 0]
+    assert [found[i].value for i in range(5)] == [0, 2, 4, 6, 8]
+    assert [found[i].store_hits for i in range(5)] == [0, 0, 1, 1, 1]
+
+
+def test_a_faulty_request_keeps_what_ended_before_it_in_its_batch(monkeypatch):
+    asked = []
+
+    def each(payloads):
+        asked.append(list(payloads))
+        for index, payload in enumerate(payloads):
+            if payload == 3:
+                raise ValueError("three")
+            yield index, 2 * payload
+
+    operation = dataclasses.replace(make(), each=each)
+
+    async def method(i):
+        return await Request(operation, i)
+
+    monkeypatch.setattr("jaxrag.engines.scheduler.STORE_SECONDS", 0.0)
+    found = run([lambda i=i: method(i) for i in range(6)])
+    assert [found[i].value for i in range(6)] == [0, 2, 4, None, 8, 10]
+    assert str(found[3].error) == "three"
+    assert asked == [[0, 1, 2, 3, 4, 5], [3], [4, 5]]  # 0, 1 and 2 had ended

@@ -202,6 +202,13 @@ class LocalModel:
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
         """See `LanguageModel.generate`; a prompt with several seeds is read once."""
+        generations = dict(self.generate_each(prompts, **options))
+        return [generations[i] for i in range(len(prompts))]
+
+    def generate_each(
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
+    ) -> Iterator[tuple[int, Generation]]:
+        """See `GradualModel.generate_each`."""
         decoding, draws = DecodingOptions(**options), []
         for prompt, seed in zip(prompts, decoding.seeds(len(prompts)), strict=True):
             tokens = self._encode(prompt, room=decoding.max_new_tokens)
@@ -221,7 +228,7 @@ class LocalModel:
                 self._check_numbers(logprobs)
                 yield i, reader.read(tokens, logprobs, prompt=draws[i].prompt)
 
-        return self._all(draws, answer)
+        return self._each(draws, answer)
 
     def _slots(self, length: int, new: int) -> int:
         # a text that becomes long is read again
@@ -233,15 +240,22 @@ class LocalModel:
         return PrefillJob(tuple(tokens), wanted, slots, long)
 
     def _all(self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]) -> list[Any]:
-        """Results of ``run`` for each job, in smaller batches once the device's memory runs out.
+        results = dict(self._each(jobs, run))
+        return [results[i] for i in range(len(jobs))]
+
+    def _each(
+        self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields results of ``run``, in smaller batches once the device's memory runs out.
 
         Smaller batches change only the last bits of results not yet computed.
         """
-        results: dict[int, Any] = {}
-        while missing := [i for i in range(len(jobs)) if i not in results]:
+        done: set[int] = set()
+        while missing := [i for i in range(len(jobs)) if i not in done]:
             try:
                 for i, result in run([jobs[i] for i in missing]):
-                    results[missing[i]] = result
+                    done.add(missing[i])
+                    yield missing[i], result
             except jax.errors.JaxRuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -256,7 +270,6 @@ class LocalModel:
                     sizes.decode_rows,
                 )
                 self._resize(sizes)
-        return [results[i] for i in range(len(jobs))]
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """See `LanguageModel.logprob`."""
