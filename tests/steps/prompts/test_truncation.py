@@ -320,9 +320,9 @@ class Given:
 
 
 class NotedLocal(LocalModel):
-    def generate(self, prompts, **settings):
+    def generate_each(self, prompts, **settings):
         encoded = [encoder_of(self).tokens(prompt) for prompt in prompts]
-        found = super().generate(prompts, **settings)
+        found = super().generate_each(prompts, **settings)
         self.__dict__.setdefault("noted", []).extend(encoded)
         return found
 
