@@ -29,7 +29,9 @@ def main(argv: Sequence[str]) -> int:
     if not values.questions or not values.out:
         raise InputError("give --questions=FILE and --out=FILE.jsonl")
     out = Path(values.out)
-    work = Path(values.workdir or out.with_suffix(".run"))
+    work = Path(values.workdir or out.parent / f"{out.stem}.run")
+    if out.is_dir() or out == work or (out.exists() and out.samefile(values.questions)):
+        raise InputError(f"--out={out} is a directory, or a file that is read: name another.")
     asked = QuestionFile(values.questions, run.data)
     errors = execute(dataclasses.replace(run, data=asked, limit=0), work)["errors"]
     lines = []

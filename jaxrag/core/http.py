@@ -7,9 +7,9 @@ import base64
 import contextlib
 import email.utils
 import functools
+import http.cookiejar
 import ipaddress
 import logging
-import math
 import os
 import random
 import re
@@ -33,7 +33,8 @@ _TRANSIENT = {408, 409, 425, 429, *range(500, 600)}  # status codes that are ret
 _FIRST_OPEN = 4  # open requests of a server at first
 _KEEPING_UP = 1 / 8  # of the timeout: a server that answers within it gets one more at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
-_MOST_BYTES = 100_000_000  # of a response, unpacked
+_MOST_BYTES = 16_000_000  # of a response, unpacked: 100,000 tokens with log-probabilities
+_MARKS, _MOST_MARKS = (b"[", b"{", b",", b"\\", b"&", b"%"), 2_000_000  # values, escapes
 _QUOTED = 500  # characters of a response that an error message quotes
 _MOST_MASKED = 100_000  # bytes of a response with the key in it
 _SHORT = 16  # characters; a shorter key, such as EMPTY, may be a word of an answer
@@ -94,11 +95,12 @@ class HttpClient:
     """Sends requests to the least busy server and retries transient failures; thread-safe.
 
     Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
-    object, or have more than 100 MB, are retried. A server that failed gets no requests for 0.5 to
-    30 s, twice as long after each consecutive failure, or for as long as it requests; other servers
-    are used meanwhile. A server gets few requests at once first, one more with each prompt answer,
-    and half as many after a failure. Redirects are not followed. Servers of this machine, and those
-    in NO_PROXY, are asked without the proxy that the environment names.
+    object, or have over 16 MB or 2 million values and escapes, are retried. A server that failed
+    gets no requests for 0.5 to 30 s, twice as long after each consecutive failure, or for as long
+    as it requests; other servers are used meanwhile. A server gets few requests at once first, one
+    more with each prompt answer, and half as many after a failure. Redirects are not followed,
+    cookies not kept. Servers of this machine, and those in NO_PROXY, are asked without the proxy
+    that the environment names.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
@@ -134,10 +136,11 @@ class HttpClient:
         for url in urls:
             check_address(url)
         rates = () if rate is None else (rate,)
-        if not (0 <= patience < math.inf and all(0 < x < math.inf for x in (timeout, *rates))):
+        longest = 1e9  # seconds; larger integers are no floats
+        if not (0 <= patience < longest and all(1e-9 < x < longest for x in (timeout, *rates))):
             raise InputError(
                 f"timeout is {timeout}, patience {patience} and rate {rate}: timeout and rate must "
-                "be above 0, patience at least 0, all finite."
+                f"be above 0, patience at least 0, all finite and below {longest:g}."
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         self._secret = _pattern(secrets)
@@ -265,17 +268,16 @@ class HttpClient:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
-        text = _condensed(data) if self._condensed else b""
-        if any(form in text for form in self._condensed):
-            if len(data) > _MOST_MASKED:
-                raise InputError(f"{where} sends the request's key back: nothing of it is read.")
-            data = self._long_secret.sub(b"***", data)
+        data = self._masked(data, where)
         text, status = data.decode("utf-8", "replace"), response.status_code
         quote = self._quote(text)
         if status in _TRANSIENT:
             raise TransientError(
                 f"{where} answers {status}: {quote}", pause=self._requested_pause(response)
             )
+        if 300 <= status < 400:
+            to = self._quote(response.headers.get("Location", "nowhere"))
+            quote = f"it redirects to {to}, which is not followed: name the server that answers."
         if status != 200:
             raise self._refused(status, text, f"{where} refuses ({status}): {quote}")
         try:
@@ -289,7 +291,7 @@ class HttpClient:
     async def _fetch(
         self, method: str, where: str, body: Any, parameters: Mapping[str, str] | None
     ) -> tuple[httpx.Response, bytes]:
-        """A response and its unpacked body; TransientError if that has too many bytes."""
+        """A response and its unpacked body; TransientError if that has too many bytes or values."""
         data = bytearray()
         async with (
             asyncio.timeout(self._timeout),
@@ -299,14 +301,28 @@ class HttpClient:
                 data += piece
                 if len(data) > _MOST_BYTES:
                     raise TransientError(f"{where} answers more than {_MOST_BYTES / 1e6:.0f} MB")
+        if sum(map(data.count, _MARKS)) > _MOST_MARKS:
+            raise TransientError(f"{where} answers over {_MOST_MARKS:,} values and escapes")
         return response, bytes(data)
+
+    def without_key(self, text: str) -> str:
+        """A text that was made of an answer, such as by decoding entities, without long secrets."""
+        return self._masked(text.encode("utf-8", "replace"), self._servers[0].url).decode()
+
+    def _masked(self, data: bytes, where: str) -> bytes:
+        text = _condensed(data) if self._condensed else b""
+        if not any(form in text for form in self._condensed):
+            return data
+        if len(data) > _MOST_MASKED:
+            raise InputError(f"{where} sends the request's key back: nothing of it is read.")
+        return self._long_secret.sub(b"***", data)
 
     def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:
             now, first = time.monotonic(), not server.failures
             server.last_failure = str(error)
             if error.pause is not None:
-                server.last_failure += f"; it asks to wait {error.pause:,.0f} s"
+                server.last_failure += f"; it asks to wait {min(error.pause, 1e9):,.0f} s"
                 server.paused_until = max(server.paused_until, now + error.pause)
                 server.failures = max(server.failures, 1)
                 server.most = max(server.most // 2, 1) if first else server.most
@@ -357,6 +373,9 @@ def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClien
     try:
         return httpx.AsyncClient(
             headers=dict(headers),
+            cookies=http.cookiejar.CookieJar(
+                http.cookiejar.DefaultCookiePolicy(allowed_domains=())
+            ),
             timeout=httpx.Timeout(None, connect=10.0),
             limits=limits,
             # a transport keeps the client from reading the environment's proxies
@@ -388,13 +407,12 @@ def _pause(failures: int) -> float:
 
 
 _ALNUM = r"(?:3[0-9]|[46][1-9a-f]|[57][0-9a])"  # hexadecimal codes of letters and digits
-_NUMBER = r"&(?:amp;)*\#"
+_NUMBER = r"&(?:amp;){0,9}\#"
 _OTHER = rf"(?:\\{{1,8}}(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
-_OTHER += rf"|%(?:25)*(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
+_OTHER += rf"|%(?:25){{0,9}}(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
 _OTHER += rf"|{_NUMBER}0*+(?!(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]);)\d{{1,4}};"
-_OTHER += (
-    rf"|&(?:amp;)*[a-z]{{2,9}};|(?!\\{{1,8}}(?:u00|x){_ALNUM}|%(?:25)*{_ALNUM}|{_NUMBER})[^a-z0-9])"
-)
+_OTHER += r"|&(?:amp;){0,9}[a-z]{2,9};"
+_OTHER += rf"|(?!\\{{1,8}}(?:u00|x){_ALNUM}|%(?:25){{0,9}}{_ALNUM}|{_NUMBER})[^a-z0-9])"
 _BETWEEN = rf"{_OTHER}{{0,40}}"  # Python before 3.11.5 errs in possessive groups
 """Matches what is no letter or digit, as it is or escaped, between the characters of a secret."""
 
@@ -407,7 +425,7 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
 
     def written(character: str) -> str:
         code, number = ord(character), f"{ord(character):02x}"
-        escapes = rf"\\{{1,8}}u00{number}|\\{{1,8}}x{number}|%(?:25)*{number}"
+        escapes = rf"\\{{1,8}}u00{number}|\\{{1,8}}x{number}|%(?:25){{0,9}}{number}"
         entities = rf"{_NUMBER}0*{code};|{_NUMBER}x0*{number};"
         return rf"(?:{re.escape(character)}|{escapes}|{entities})"
 
@@ -422,8 +440,8 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
 
 
 _ESCAPE = re.compile(
-    rb"\\{1,8}(?:u00|x)([0-9a-f]{2})|\\{1,8}u[0-9a-f]{4}|\\{1,8}[nrtbf]|%(?:25)*([0-9a-f]{2})"
-    rb"|&(?:amp;)*#x0*([0-9a-f]{1,6});|&(?:amp;)*#0*(\d{1,7});|&(?:amp;)*[a-z]{2,9};",
+    rb"\\{1,8}(?:u00|x)([0-9a-f]{2})|\\{1,8}u[0-9a-f]{4}|\\{1,8}[nrtbf]|%(?:25){0,9}([0-9a-f]{2})"
+    rb"|&(?:amp;){0,9}#x0*+([0-9a-f]{1,6});|&(?:amp;){0,9}#0*+(\d{1,7});|&(?:amp;){0,9}[a-z]{2,9};",
     re.IGNORECASE,
 )
 _NEITHER = bytes(c for c in range(256) if not (c < 128 and chr(c).isalnum()))
@@ -480,12 +498,15 @@ def check_address(url: str) -> None:
         )
     try:
         parts = httpx.URL(url)
-        host, password = parts.host, parts.userinfo or "@" in urllib.parse.urlsplit(url).netloc
+        host, named = parts.host, urllib.parse.urlsplit(url).netloc
+        password = parts.userinfo or re.search("@|%40", named)
         valid = bool(host) and parts.scheme in ("http", "https") and 0 < (parts.port or 80) < 65_536
-        valid = valid and parts.port != 0 and not re.search(r"\s|%20|\.\.", host)
+        valid = valid and parts.port != 0 and not re.search(r"\s|%20|\.\.", host + named)
     except (ValueError, httpx.InvalidURL):
-        valid, password = False, "@" in url
+        valid, password = False, re.search("@|%40", url)
     if password:
         raise InputError("A server's address holds a password: give it as a key instead.")
     if not valid:
-        raise InputError(f"{url!r} is not a server's address: write http://HOST or https://HOST.")
+        raise InputError(
+            f"{url[:200]!r} is not a server's address: write http://HOST or https://HOST."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,14 @@ def parse_json(text: str | bytes, *, once: bool = False) -> Any:
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it names {next(n for n in names if names.count(n) > 1)!r} twice")
+        raise ValueError(f"it names {first_twice(name for name, _ in pairs)!r} twice")
     return fields
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """The first name that was there before; None if each is there once."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)
 
 
 def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:

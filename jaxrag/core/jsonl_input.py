@@ -20,6 +20,8 @@ from jaxrag.core.json_text import parse_json
 from jaxrag.core.packed_files import count_lines, open_packed
 from jaxrag.types import InputError
 
+_LONGEST_LIST, _LONGEST_NAME = 100_000, 100  # characters that are looked into
+
 
 class InputLine(NamedTuple):
     """The fields of one record.
@@ -205,12 +207,12 @@ def _similar(field: str, names: tuple[str, ...]) -> str:
         ratio = difflib.SequenceMatcher(None, field, name.casefold()).ratio()
         return field.rstrip("s") in words or ratio >= 0.8
 
-    return next(filter(alike, names), "")
+    return next((name for name in names if len(name) < _LONGEST_NAME and alike(name)), "")
 
 
 def written_list(text: str) -> list[str] | None:
     """Parses a list of strings that is written as in Python or JSON; None for any other text."""
-    if text.strip()[:1] not in ("[", "("):
+    if text.strip()[:1] not in ("[", "(") or len(text) > _LONGEST_LIST:
         return None
     for read in (ast.literal_eval, json.loads):
         try:

@@ -109,6 +109,9 @@ class Store:
         self.path = "memory" if path is None else str(path)
         self._read_only = path is not None and _cannot_be_written(Path(path))
         self._columns = _COLUMNS
+        for beside in (Path(f"{self.path}{end}") for end in ("", "-wal", "-shm", "-journal")):
+            if path is not None and beside.exists() and not (beside.is_file() or beside.is_dir()):
+                raise InputError(f"{beside} is a pipe or a device, no file: remove it.")
         if path is not None and not self._read_only:
             check_local({"the store": path})
             check_not_shared("the store", path, instead=_ELSEWHERE)

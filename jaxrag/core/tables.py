@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import csv
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from jaxrag.core.json_text import first_twice
 from jaxrag.core.jsonl_input import InputLine
-from jaxrag.core.packed_files import count_lines, open_packed, open_published
+from jaxrag.core.packed_files import LONGEST, count_lines, open_packed, open_published
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
@@ -73,8 +73,7 @@ def read_table(
 
 
 def _header(path: Path, cells: list[str]) -> list[str]:
-    twice = next((name for name in cells if cells.count(name) > 1), None)
-    if twice is not None:
+    if (twice := first_twice(cells)) is not None:
         raise InputError(f"{path}, line 1: column {twice!r} occurs twice in the header")
     return cells
 
@@ -97,7 +96,7 @@ def _quoted_rows(
     path: Path, lines: Iterator[str], separator: str, *, strict: bool
 ) -> Iterator[tuple[int, list[str]]]:
     """Rows with the line on which each begins."""
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    csv.field_size_limit(LONGEST)  # characters, over several lines where a quote is not closed
     reader = csv.reader(lines, delimiter=separator, strict=strict)
     start = 1
     try:

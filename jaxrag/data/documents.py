@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
@@ -21,8 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxrag.core import jsonl
+from jaxrag.core.bounded import Bounded
+from jaxrag.core.durable_files import make_directory
 from jaxrag.core.hashing import digest, digest_bytes
+from jaxrag.core.json_text import first_twice
 from jaxrag.core.jsonl_input import InputLine, read_input
+from jaxrag.core.packed_files import LONGEST
 from jaxrag.core.tables import read_table
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.text.sentences import sentences
@@ -33,6 +38,9 @@ WORDS = 100
 """Most words of a passage."""
 
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
+
+
+_HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # a page may take for ever
 
 
 class Document(NamedTuple):
@@ -48,10 +56,13 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
     """The documents in and below a folder, by path, but for those below the folder ``leave``.
 
     Raises:
-      InputError: there is none, or a file is damaged; the message names the file.
+      InputError: there is none, or a file is damaged or too long; the message names the file.
     """
+    leave, whole = leave and Path(os.path.realpath(leave)), Path(os.path.realpath(folder))
+    if leave in (whole, *whole.parents):
+        raise InputError(f"{leave} holds the documents: write the data set to another directory.")
     found = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() in ENDINGS)
-    files = [file for file in found if file.is_file() and leave not in file.parents]
+    files = [file for file in found if file.is_file() and leave not in file.resolve().parents]
     if not files:
         raise InputError(f"{folder} has no document: no file ends in {', '.join(ENDINGS)}.")
     for file in files:
@@ -61,10 +72,10 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
             continue
         text, title = _read(file), ""
         if ending.startswith(".htm"):
-            page = _Page()
-            page.feed(text)
-            page.close()
-            text, title = "".join(page.parts), " ".join(page.title.split())
+            try:
+                text, title = _HTML(text=text)
+            except InputError as error:
+                raise InputError(f"{file}: its HTML cannot be read: {error}.") from None
         elif ending == ".md" and (first := _HEADING.search(text)):
             text, title = text.replace(first.group(), "", 1), first.group(1)
         else:
@@ -74,13 +85,15 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
 
 def passages(document: Document, words: int = WORDS) -> list[Passage]:
     """The passages of a document by the rule above, those with the same text once."""
-    chunks: list[list[str]] = [[]]
+    chunks, filled = list[list[str]]([[]]), 0
     for part in re.split(r"\n\s*\n", _HEADING.sub(r"\n\n\g<0>\n\n", document.text)):
         heading = _HEADING.match(part.strip())
         for unit in _units(heading.group(1) if heading else part, words):
-            if heading or sum(map(_count, chunks[-1])) + _count(unit) > words:
+            if heading or filled + _count(unit) > words:
                 chunks.append([])
+                filled = 0
             chunks[-1].append(unit)
+            filled += _count(unit)
     texts = dict.fromkeys(" ".join(chunk) for chunk in chunks if chunk)
     keeps_id = document.own and len(texts) == 1
     return [
@@ -102,6 +115,8 @@ def questions(file: Path) -> Iterator[Question]:
     Raises:
       InputError: it is damaged; the message names file, line and field.
     """
+    if not file.is_file():
+        raise InputError(f"there is no file of questions {file}.")
     if file.suffix.lower() in (".jsonl", ".csv"):
         for row in _rows(file):
             text, one = row.string("question"), row.string("answer", optional=True)
@@ -128,9 +143,12 @@ class QuestionFile:
 
     def load(self, cache: Path) -> Dataset:
         """The passages of the source, and the questions of the file in place of its own."""
-        if not Path(self.file).is_file():
-            raise InputError(f"there is no file of questions {self.file}.")
-        asked = {q.id: Question(q.id, q.text, ()) for q in questions(Path(self.file))}
+        asked: dict[str, Question] = {}
+        for one in questions(Path(self.file)):
+            if asked.setdefault(one.id, Question(one.id, one.text, ())).text != one.text:
+                raise InputError(f"{self.file} has two questions with the id {one.id!r}.")
+        if not asked:
+            raise InputError(f"{self.file} has no question.")
         passages = self.source.load(cache).passages
         identity = digest(passages.identity, repr(asked))
         return Dataset(Path(self.file).stem, tuple(asked.values()), passages, {}, identity)
@@ -147,16 +165,19 @@ def write_folder(
     """Writes corpus.jsonl, and queries.jsonl if there are questions; their numbers.
 
     Raises:
-      InputError: there is no passage.
+      InputError: there is no passage, or two have the same id.
     """
-    rows = [dataclasses.asdict(one) for one in dict.fromkeys(corpus)]
+    kept = dict.fromkeys(corpus)
+    if (twice := first_twice(one.id for one in kept)) is not None:
+        raise InputError(f"Two passages have the id {twice!r}: give documents other ids.")
+    rows = [dataclasses.asdict(one) for one in kept]
     if not rows:
         raise InputError("There is no passage: the documents have no text.")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder, "a directory for the data set")
     jsonl.write(folder / "corpus.jsonl", rows)
     if asked:
-        kept = [{"answers": list(one.answers)} if one.answers else {} for one in asked]
-        lines = [{"id": q.id, "question": q.text} | k for q, k in zip(asked, kept, strict=True)]
+        answers = [{"answers": list(one.answers)} if one.answers else {} for one in asked]
+        lines = [{"id": q.id, "question": q.text} | a for q, a in zip(asked, answers, strict=True)]
         jsonl.write(folder / "queries.jsonl", lines)
     return len(rows), len(asked)
 
@@ -174,6 +195,8 @@ def _of_row(row: InputLine, name: str, title: str) -> Document:
 
 
 def _read(file: Path) -> str:
+    if (size := file.stat().st_size) > LONGEST:
+        raise InputError(f"{file} has {size:,} bytes, of at most {LONGEST:,}: divide it.")
     try:
         return file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -190,6 +213,14 @@ def _units(paragraph: str, words: int) -> Iterator[str]:
     for one in sentences(text) if _count(text) > words else [text]:
         run = one.split()
         yield from (" ".join(run[i : i + words]) for i in range(0, len(run), words))
+
+
+def html_text(text: str) -> tuple[str, str]:
+    """The text of a page, with blank lines between its blocks, and its title."""
+    page = _Page()
+    page.feed(text)
+    page.close()
+    return "".join(page.parts), " ".join(page.title.split())
 
 
 class _Page(HTMLParser):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     choices = response.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise InputError(f"The server's response has no single choice: {str(response)[:200]}")
+        raise InputError(f"The server's response has no single choice: {reprlib.repr(response)}")
     reason = choices[0].get("finish_reason")
     if reason is not None and str(reason).lower() not in _ENDED | _CUT:
         raise InputError(
@@ -167,7 +167,7 @@ def checked_logprobs(
     for token in tokens:
         value = token.logprob
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not _LEAST < value <= 1e-6:
+        if not number or not _LEAST < value <= 1e-6:  # NaN is in no range
             raise InputError(
                 f"The server returned the log-probability {str(value)[:30]}, which is none: they "
                 "are finite numbers of at most 0. This is a fault of the server."

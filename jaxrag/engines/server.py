@@ -567,5 +567,7 @@ class Server:
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
         if self.model not in entries:
-            raise InputError(f"The server has no model {self.model!r}; it has: {sorted(entries)}")
+            raise InputError(
+                f"The server has no model {self.model!r}; it has: {str(sorted(entries))[:500]}"
+            )
         return entries[self.model]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,26 @@ from jaxrag.types import InputError
 FIELDS = ("pred", "prediction", "answer", "response", "output")
 """Names of the field with the answer, the first that is there; also within ``output``."""
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.S)
-
 
 def read_answers(file: Path, like: RunRecords) -> RunRecords:
     """The answers of a file to the questions of a run, with the run's gold answers.
 
     The file is a JSON list (FlashRAG's intermediate_data.json is one), JSONL or CSV; each entry has
     ``question`` and one of `FIELDS`. Of a text with <answer> tags, as Search-R1's model writes
-    them, the last answer counts. Questions are the same if their words are.
+    them, the last answer counts. Questions are the same if their words are; one with several
+    answers is left out.
 
     Raises:
       InputError: the file is damaged, an entry has no question or answer, or the run has none of
         the questions.
     """
-    found = {word_key(question): answer for question, answer in _entries(file)}
+    found, several = dict[str, str](), set[str]()
+    for question, answer in _entries(file):
+        if found.setdefault(word_key(question), answer) != answer:
+            several.add(word_key(question))
+    if several:
+        tell(f"{file}: {len(several):,} questions have several answers there, and are left out")
+    found = {key: answer for key, answer in found.items() if key not in several}
     kept = ("question_id", "question", "gold_answers", "gold_passages", "normalization")
     records = tuple(
         {name: one[name] for name in kept if name in one}
@@ -71,5 +75,6 @@ def _entry(row: Mapping[str, Any], where: str) -> tuple[str, str]:
     answer = next((text for text in texts if isinstance(text, str)), None)
     if not isinstance(row.get("question"), str) or answer is None:
         raise InputError(f"{where} lacks a question, or an answer in one of {', '.join(FIELDS)}.")
-    tagged = _TAGGED.findall(answer)
-    return row["question"], (tagged[-1] if tagged else answer).strip()
+    before, closed, _ = answer.rpartition("</answer>")
+    _, opened, tagged = before.rpartition("<answer>")
+    return row["question"], (tagged if opened and closed else answer).strip()

@@ -24,7 +24,7 @@ from tokenizers import (
 
 from jaxrag.core.bounded import Bounded, LimitError
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.models.checkpoint.files import read_config
+from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_config
 from jaxrag.models.checkpoint.gguf import listed, metadata
 from jaxrag.types import InputError
 
@@ -110,9 +110,11 @@ def _from_files(path: Path) -> PreTrainedTokenizerFast:
     names = ("tokenizer.json", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model")
     if not any((path / name).exists() for name in names):
         raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
-    for name in (*names, *TOKENIZER_FILES):
-        if (path / name).exists() and (size := (path / name).stat().st_size) > _MOST_BYTES:
-            raise InputError(f"{path / name} has {size:,} bytes; at most {_MOST_BYTES:,} are read.")
+    for file in (*path.iterdir(), *path.glob("additional_chat_templates/*")):
+        if file.suffix in (".txt", ".model") or file.name == "tokenizer.json":
+            check_file(file, _MOST_BYTES)
+        elif file.suffix in (".json", ".jinja"):
+            check_file(file, MOST_JSON)
     kind = str(read_config(path).get("model_type")) if (path / "config.json").exists() else ""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         trial = pool.submit(_try, path / "tokenizer.json")

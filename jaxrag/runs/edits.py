@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin,
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.sets import SETS
-from jaxrag.runs.config_file import load_module
+from jaxrag.runs.config_file import explained, load_module
 from jaxrag.types import InputError
 
 _PACKAGE = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ T = TypeVar("T")
 Changes = Mapping[tuple[str, ...], Any]
 
 
-class _UnknownSettingError(Exception):
+class _UnknownSettingError(InputError):
     """No setting has this name; ``known`` are the names in the same dataclass."""
 
     def __init__(self, name: str, known: Sequence[str]):
@@ -115,7 +115,14 @@ def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
         )
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise _UnknownSettingError(f"{name}.{next(iter(below))}", [name])
-    return dataclasses.replace(value, **_edited_fields(value, below, name))
+    with _of_own_file(type(value)):
+        return dataclasses.replace(value, **_edited_fields(value, below, name))
+
+
+def _of_own_file(kind: type) -> contextlib.AbstractContextManager[None]:
+    """Names the line of an error in a class of a file of the user's own."""
+    own = kind.__module__.startswith("config_")
+    return explained(inspect.getfile(kind)) if own else contextlib.nullcontext()
 
 
 def _given(hint: Any, given: Any, name: str) -> Any:
@@ -158,11 +165,14 @@ def _current(value: Any, field: str) -> Any:
 
 def _made(kind: type, below: Mapping[str, Changes], name: str) -> Any:
     """An instance of a dataclass with changes to its defaults."""
-    given = _edited_fields(kind, below, name)
-    for field in _fields(kind):
-        if field not in given and _current(kind, field) is _REQUIRED:
-            raise InputError(f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too.")
-    return kind(**given)
+    with _of_own_file(kind):
+        given = _edited_fields(kind, below, name)
+        for field in _fields(kind):
+            if field not in given and _current(kind, field) is _REQUIRED:
+                raise InputError(
+                    f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too."
+                )
+        return kind(**given)
 
 
 def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: str) -> tuple:

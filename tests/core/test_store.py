@@ -183,6 +183,11 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path):
     connection.close()
     with pytest.raises(InputError, match="not a jaxrag store"):
         Store(other)
+    for end in ("", "-journal"):  # opening a pipe would wait for ever
+        os.mkfifo(tmp_path / f"pipe.sqlite{end}")
+        with pytest.raises(InputError, match=rf"pipe\.sqlite{end} is a pipe or a device"):
+            Store(tmp_path / "pipe.sqlite")
+        (tmp_path / f"pipe.sqlite{end}").unlink()
     with pytest.raises(InputError, match="no store"):
         main(["store", "report", str(tmp_path / "absent")])
 

@@ -65,6 +65,10 @@ def test_damaged_rows_are_left_out_and_counted(tmp_path, caplog):
 MALFORMED = {
     "columns": (b"id\ttext\n1\n", r"line 2: 1 columns; 2 are needed \(id, text\)"),
     "header": (b"id\tid\n1\t2\n", "line 1: column 'id' occurs twice"),
+    "wide header": (
+        b"\t".join(map(b"%d".__mod__, range(200_000))) + b"\t199999\n",
+        "twice in the h",
+    ),
     "encoding": (b"id\ttext\n1\t\xe9\n", "line 2: not UTF-8"),
     "open quote": (b'id\ttext\n1\t"open\n2\tb\n', "line 2: not a row in CSV quoting"),
     "quote inside": (b'id\ttext\n1\t"a" b\n', "line 2: not a row in CSV quoting"),

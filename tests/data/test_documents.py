@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.api.rag import load
-from jaxrag.data.documents import documents, passages, questions, write_folder
+from jaxrag.data.documents import QuestionFile, documents, passages, questions, write_folder
 from jaxrag.data.folder import Folder
 from jaxrag.types import InputError, Passage, Question
 
@@ -83,6 +83,8 @@ def test_a_folder_is_written_and_loaded(tmp_path: Path) -> None:
     loaded = Folder(str(tmp_path / "data")).load(tmp_path / "cache")
     assert [(q.id, q.answers) for q in loaded.questions] == [("q", ("I",)), ("r", ())]
     assert loaded.passages.get([0]) == [one]
+    with pytest.raises(InputError, match="Two passages have the id 'a'"):
+        write_folder(tmp_path / "data", [one, Passage("a", "t", "Other.")])
     (tmp_path / "data" / "queries.jsonl").unlink()
     assert not Folder(str(tmp_path / "data")).load(tmp_path / "cache").questions
 
@@ -96,8 +98,42 @@ def test_what_is_no_document_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \n")
     with pytest.raises(InputError, match="There is no passage"):
         write_folder(tmp_path / "data", (p for one in documents(tmp_path) for p in passages(one)))
-    with pytest.raises(InputError, match="no document"):
-        list(documents(tmp_path, leave=tmp_path))
+    for above in (tmp_path, tmp_path / "a" / "..", tmp_path.parent):
+        with pytest.raises(InputError, match=r"holds the documents: write .* to another directory"):
+            list(documents(tmp_path, leave=above))
+    (tmp_path / "a.txt").write_text("Text.")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "b.txt").write_text("Made of it.")
+    leave = tmp_path / "x" / ".." / "data"
+    assert [one.id for one in documents(tmp_path, leave=leave)] == ["a.txt"]
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match=r"a\.txt has 1,099,511,627,776 bytes, of at most"):
+        list(documents(tmp_path))
+
+
+@pytest.mark.parametrize("piece", ["<a<", "<!--", '<a x="'])
+def test_a_page_that_would_take_for_ever(
+    tmp_path: Path, piece: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxrag.data.documents._HTML._limits", (1.0, 1 << 29))
+    monkeypatch.setattr("jaxrag.data.documents._HTML._process", None)
+    (tmp_path / "a.html").write_text(piece * 100_000)
+    with pytest.raises(InputError, match=r"a\.html: its HTML cannot be read: it takes over 1 s"):
+        list(documents(tmp_path))
+
+
+def test_questions_of_a_file_are_each_answered(tmp_path: Path) -> None:
+    file = tmp_path / "q.csv"
+    file.write_text("id,question\n1,Who?\n1,Where?\n")
+    asked = QuestionFile(str(file), Folder(str(tmp_path)))
+    with pytest.raises(InputError, match=r"q\.csv has two questions with the id '1'"):
+        asked.load(tmp_path)
+    file.write_text("id,question\n")
+    with pytest.raises(InputError, match=r"q\.csv has no question"):
+        asked.load(tmp_path)
+    with pytest.raises(InputError, match="there is no file of questions"):
+        list(questions(tmp_path / "none.txt"))
 
 
 def test_passages_and_questions_from_python(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ def test_a_file_of_ones_own_has_the_method_and_the_gate(tmp_path: Path, monkeypa
     }.items():
         with pytest.raises(InputError, match=told):
             edited(config, {"method": wrong})
+    with pytest.raises(InputError, match="the nearest is --config"):
+        edited(config, {"method": "twice.py:Twice", "method.kk": "3"})
+    made = "\n    def __post_init__(self):\n        1 / 0"
+    for said, added in {r", line \d+: Zero": made, "NameError": "\n    n: Missing = 1"}.items():
+        (tmp_path / "wrong.py").write_text(f"from __future__ import annotations\n{gate}{added}\n")
+        with pytest.raises(InputError, match=rf"wrong\.py.*{said}"):
+            edited(config, {"method.gate": "wrong.py:ShortAnswers", "method.gate.longest": "2"})
 
 
 def test_the_method_of_the_readme_is_recorded_whole():

@@ -82,6 +82,17 @@ def test_questions_that_would_decide_a_difference() -> None:
     assert line == "a, +5.0 against b, is open: about 818 questions would decide it"
 
 
+def test_a_question_with_several_answers_is_left_out(
+    tmp_path: Path, run: Path, capsys: Any
+) -> None:
+    file = written(tmp_path, run, "a.json")
+    rows = json.loads(file.read_text())
+    rows += [rows[1], {**rows[0], "output": {"pred": "<answer>" * 200_000}}]  # a slow pattern
+    file.write_text(json.dumps(rows))
+    assert len(read_answers(file, read_run(run)).records) == 19
+    assert "1 questions have several answers there, and are left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -37,6 +37,9 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
         assert explain.main(["explain", str(tmp_path / "out.run"), wanted]) == 0
         shown = capsys.readouterr().out
         assert shown.startswith("is b c\n") and "Direct answer" in shown
+    for wrong in (tmp_path / "asked.txt", tmp_path, tmp_path / "out.run"):
+        with pytest.raises(InputError, match="is a directory, or a file that is read"):
+            predict.main(["predict", *words[:2], f"--out={wrong}"])
     with pytest.raises(InputError, match=r"no answer to 'is b d'\. Nearest: 'is b c'"):
         explain.main(["explain", str(tmp_path / "out.run"), "is b d"])
     assert ask.main(["ask", f"--config={config}", "--json", "is b c"]) == 0

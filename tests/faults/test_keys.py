@@ -1,7 +1,9 @@
 """Servers that send the request's key back in every way: no file, log, trace or message has it."""
 
 import base64
+import html
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from jaxrag.evaluation import records
 from jaxrag.retrieval.web.index import Web
 from jaxrag.types import InputError
 from tests import local_http
+from tests.core.test_echoed_keys import SPELT
 from tests.faults.damage import KEYS, call, files_with_keys, shows_key
 
 CONFIG = """
@@ -160,6 +163,36 @@ def test_no_answer_shows_a_key(where: str, engine: str, tmp_path: Path, server: 
     call(jaxrag.experiments.report, f"--runs={tmp_path}/run", f"--out={tmp_path}/page/report.html")
     assert not files_with_keys(tmp_path) and not shows_key(outcome.shown.encode())
     assert "***" in (tmp_path / "run" / "answers.jsonl").read_text() or where == "search"
+
+
+MARKUP: dict[str, Callable[[str], str]] = {
+    "entities without an end": lambda key: "".join(f"&#{ord(c)}" for c in key),
+    "tags between": "<b></b>".join,
+}
+
+
+@pytest.mark.parametrize("engine", ["brave", "searxng"])
+def test_no_search_result_stores_a_key(engine: str, tmp_path: Path, server: Any) -> None:
+    """Brave's results are HTML, of which a text is made after the answer was looked through."""
+    config = configured(tmp_path, server, engine)
+    key = KEYS[{"brave": "BRAVE_API_KEY", "searxng": "SEARXNG_KEY"}[engine]]
+    said = [spell(key) for spell in (SPELT | (MARKUP if engine == "brave" else {})).values()]
+
+    def echo(handler: local_http.Handler, _: str) -> None:
+        texts = dict.fromkeys(("title", "content", "description"), " | ".join(said))
+        found = [{"url": f"https://x.org/?k={key}", **texts}]
+        handler.send(200, {"results": found, "web": {"results": found}})
+
+    server.fault = "search", echo
+    outcome = call(jaxrag.experiments.run, f"--config={config}", f"--workdir={tmp_path}/run")
+    assert outcome.code == 0, outcome
+    kept = [file for file in tmp_path.rglob("*") if file.is_file() and file != config]
+    assert any("web" in file.parts and b"***" in file.read_bytes() for file in kept)
+    for data in [outcome.shown, *(file.read_bytes().decode("latin-1") for file in kept)]:
+        assert not [form for form in said if form in data or json.dumps(form)[1:-1] in data]
+        assert re.sub("[^a-z0-9]", "", key.lower()) not in re.sub(
+            "[^a-z0-9]", "", html.unescape(data).lower()
+        )
 
 
 def test_the_canary_is_found_where_a_key_is_shown(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ _HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 _TORCH_FILES = "pytorch_model*.bin"
 _ADAPTER_FILES = ("adapter_model", "new_embeddings")  # of LoRA; safetensors are preferred
 _DENSE_FILES = "*_Dense/*.bin"  # layers after an encoder, even where its own are safetensors
-_MOST_JSON = 32 << 20  # bytes of a config, of an index or of the header of safetensors
+MOST_JSON = 16 << 20
+"""Bytes of a config, of an index, of the header of safetensors: its values take 400 MB at most."""
+
 _TYPES = ("F64", "F32", "F16", "BF16", "I64")  # I64 is that of buffers such as position_ids
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
@@ -168,12 +170,21 @@ def _as_number(key: str, value: Any) -> Any:
     return float(value) if match["fraction"] or match["exponent"] else int(value)
 
 
+def check_file(path: Path, most: int | None = None) -> None:
+    """Checks that a path is no pipe or device, which never end, and has at most ``most`` bytes."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is a directory, a pipe or a device; a file is needed.")
+    if most and path.exists() and (size := path.stat().st_size) > most:
+        raise InputError(f"{path} has {size:,} bytes; at most {most:,} are read.")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Reads the object in a JSON file; InputError with file and line if there is no valid one."""
     try:
-        if (size := path.stat().st_size) > _MOST_JSON:
-            raise ValueError(f"it has {size:,} bytes, of at most {_MOST_JSON:,}")
+        check_file(path, MOST_JSON)
         value = parse_json(path.read_text(encoding="utf-8"))
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path} is missing; is the checkpoint {path.parent} complete?") from None
     except json.JSONDecodeError as error:
@@ -221,6 +232,7 @@ def _open_sharded(index: Path) -> dict[str, StoredTensor]:
 
 
 def _open(path: Path) -> dict[str, StoredTensor]:
+    check_file(path)
     return tensors_of_torch(path) if path.suffix == ".bin" else _open_safetensors(path)
 
 
@@ -228,7 +240,7 @@ def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
     try:
         with path.open("rb") as stream:
             header = int.from_bytes(stream.read(8), "little")
-        if header > _MOST_JSON:
+        if header > MOST_JSON:
             raise SafetensorError(f"a header of {header:,} bytes")
         file = safe_open(path, framework="np")
     except FileNotFoundError:

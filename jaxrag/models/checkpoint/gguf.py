@@ -123,7 +123,7 @@ def gguf_parts(path: Path) -> list[Path]:
     parts = [path.with_name(f"{stem}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
     if parts[:1] != [path]:
         raise InputError(f"{path} is a part of a split file: name its first part, {parts[0].name}.")
-    if missing := [part.name for part in parts if not part.exists()]:
+    if missing := [part.name for part in parts if not part.is_file()]:
         raise InputError(
             f"{path} is the first of {count} parts; beside it, {missing[0]} is missing."
         )

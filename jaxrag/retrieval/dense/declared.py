@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.bert.network import POOLINGS
 from jaxrag.models.checkpoint.config_values import integer
-from jaxrag.models.checkpoint.files import read_json
+from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_json
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -108,6 +108,7 @@ def _optional(file: Path) -> dict[str, Any]:
 
 def _read_modules(file: Path) -> list[tuple[str, str]]:
     """Class and folder of each module; none without the file."""
+    check_file(file, MOST_JSON)
     try:
         rows = parse_json(file.read_bytes()) if file.exists() else []
         modules = [(row["type"].rpartition(".")[2], str(row["path"])) for row in rows]

@@ -58,7 +58,9 @@ class BraveClient:
         pages = self._server.request(
             "GET", "/res/v1/web/search", parameters=parameters, read=_brave_pages
         )
-        return usable(pages, count)
+        # entities and tags of HTML, now decoded, may have hidden the key
+        shown = [WebPage(*map(self._server.without_key, page)) for page in pages]
+        return usable(shown, count)
 
 
 def shortened(query: str) -> str:
@@ -171,7 +173,9 @@ def _first_pages(answer: Mapping[str, Any]) -> list[WebPage]:
     pages = _searxng_pages(answer)
     silent = answer.get("unresponsive_engines")
     if not pages and silent:
-        raise TransientError(f"SearXNG found nothing, and these engines did not answer: {silent}")
+        raise TransientError(
+            f"SearXNG found nothing, and these engines did not answer: {str(silent)[:200]}"
+        )
     return pages
 
 
@@ -185,5 +189,7 @@ def _searxng_pages(answer: Mapping[str, Any]) -> list[WebPage]:
 def _objects(results: object, answer: Mapping[str, Any], where: str) -> Iterator[Mapping[str, Any]]:
     """The results that are objects; TransientError for an answer without a list."""
     if not isinstance(results, list):
-        raise TransientError(f"the answer has no list {where!r}: it has {sorted(answer)}")
+        raise TransientError(
+            f"the answer has no list {where!r}: it has {str(sorted(answer))[:200]}"
+        )
     return (result for result in results if isinstance(result, Mapping))
