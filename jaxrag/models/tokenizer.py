@@ -39,6 +39,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 """What `save_pretrained` writes of a fast tokenizer."""
 
 _MOST_BYTES = 100_000_000  # of one of a tokenizer's files; the largest published have 33 MB
+_MOST_ADDED = 1 << 14  # control tokens of a GGUF file; Gemma 3 has 6,000
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
 # Pre-tokenization of Llama 3 and Qwen: contractions, words with at most one leading punctuation
@@ -205,13 +206,12 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
     merges = listed(path, "tokenizer.ggml.merges", str)
     if len(types) != len(tokens):
         raise InputError(f"{path}: {len(tokens)} tokens but {len(types)} token types.")
+    added = [i for i, type_ in enumerate(types) if type_ in (_CONTROL, _USER_DEFINED)]
+    if len(added) > _MOST_ADDED:
+        raise InputError(f"{path} has {len(added):,} control tokens, of at most {_MOST_ADDED:,}.")
     backend = _byte_level_bpe(path, values.get("tokenizer.ggml.pre", "gpt-2"), tokens, merges)
     backend.add_tokens(
-        [
-            AddedToken(token, special=type_ == _CONTROL, normalized=False)
-            for token, type_ in zip(tokens, types, strict=True)
-            if type_ in (_CONTROL, _USER_DEFINED)
-        ]
+        [AddedToken(tokens[i], special=types[i] == _CONTROL, normalized=False) for i in added]
     )
     special = _special_tokens(values, tokens)
     if "bos_token" in special and values.get(

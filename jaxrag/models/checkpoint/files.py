@@ -245,7 +245,7 @@ def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
         file = safe_open(path, framework="np")
     except FileNotFoundError:
         raise InputError(f"{path} is missing; the checkpoint is incomplete.") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError) as error:
         raise InputError(
             f"{path} is truncated or not safetensors ({error}); download it again."
         ) from error

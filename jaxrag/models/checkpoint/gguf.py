@@ -11,7 +11,7 @@ import math
 import re
 import reprlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class _Reader(gguf.GGUFReader):
     def _get_field_parts(
         self, orig_offs: int, raw_type: int
     ) -> tuple[int, list[np.ndarray], list[int], list[gguf.GGUFValueType]]:
-        """As the package's, but reads an array of numbers at once, and checks lengths before."""
+        """As the package's, but an array is one part, whose lengths are checked before."""
         if raw_type != _ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         kind, start = gguf.GGUFValueType(int(self._get(orig_offs, np.uint32)[0])), orig_offs + 12
@@ -93,17 +93,41 @@ class _Reader(gguf.GGUFReader):
         self._texts += count
         if self._texts > _TEXTS:
             raise ValueError(f"over {_TEXTS:,} texts")
-        return super()._get_field_parts(orig_offs, raw_type)
+        whole, end, length = self._bytes.data, start, self.length
+        for _ in range(count):
+            end += 8 + length(whole, end)[0]
+        if end > len(whole):
+            raise ValueError("a text of more bytes than are left")
+        return end - orig_offs, [self._bytes[start:end]], [0], [gguf.GGUFValueType.ARRAY, kind]
+
+    @property
+    def length(self) -> Callable[[memoryview, int], tuple[int]]:
+        """Reads the length of a text, which stands before it."""
+        return struct.Struct(">Q" if self.byte_order == "S" else "<Q").unpack_from  # type: ignore[return-value]
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        _check_number(count, "metadata keys")
+        return super()._build_fields(offs, count)
+
+    def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[gguf.ReaderField]]:
+        _check_number(count, "tensors")
+        return super()._build_tensor_info(offs, count)
 
 
-def open_gguf(path: Path) -> gguf.GGUFReader:
+def _check_number(count: int, what: str) -> None:
+    if count > _ENTRIES:
+        raise ValueError(f"{count:,} {what}, of at most {_ENTRIES:,}")
+
+
+def open_gguf(path: Path) -> _Reader:
     """Opens a GGUF file; InputError if it is truncated or not GGUF."""
     state = FileState.of(path)
     return _open(state) if state.settled else _open.__wrapped__(state)
 
 
-_ARRAY = gguf.GGUFValueType.ARRAY
+_ARRAY, _TOKENS = gguf.GGUFValueType.ARRAY, "tokenizer.ggml.tokens"
 _TEXTS = 1 << 20  # of a file; the largest vocabularies have 262,144 tokens and 514,906 merges
+_ENTRIES = 1 << 14  # of its metadata and its tensors each; published models have up to 3,000
 _KINDS = {"_token_id": int, "chat_template": str, ".architecture": str, ".model": str, ".pre": str}
 _KINDS |= {".scaling.type": str}
 """Types of values by the ends of their keys; sizes and the like are checked where they are used."""
@@ -135,7 +159,7 @@ def _tensors(path: Path) -> list[gguf.ReaderTensor]:
 
 
 @functools.lru_cache(maxsize=64)  # takes a second, for config, tensors and tokenizer each
-def _open(file: FileState) -> gguf.GGUFReader:
+def _open(file: FileState) -> _Reader:
     try:
         return _Reader(file.path)
     except _BROKEN as error:
@@ -180,7 +204,14 @@ def listed(path: Path, name: str, kind: type[str] | type[int]) -> list[Any]:
 
 def _contents(path: Path, name: str, field: gguf.ReaderField) -> Any:
     try:
-        return field.contents()
+        if field.types != [_ARRAY, gguf.GGUFValueType.STRING]:
+            return field.contents()
+        data, texts, at, length = field.parts[-1].data, [], 0, open_gguf(path).length
+        while at < len(data):
+            start = at + 8
+            at = start + length(data, at)[0]
+            texts.append(str(data[start:at], "utf-8"))
+        return texts
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {name} is not UTF-8 ({error.reason}).") from error
 
@@ -202,10 +233,10 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     heads = count("attention.head_count", most=hidden)
     tensors = _tensors(path)
     names = {tensor.name for tensor in tensors}
-    tokens = open_gguf(path).fields.get("tokenizer.ggml.tokens")
+    named = _TOKENS in open_gguf(path).fields
     config = {
         "model_type": arch,
-        "vocab_size": len(tokens.data) if tokens else count("vocab_size"),
+        "vocab_size": len(listed(path, _TOKENS, str)) if named else count("vocab_size"),
         "hidden_size": hidden,
         "intermediate_size": count("feed_forward_length"),
         "num_hidden_layers": count("block_count", most=LAYERS),

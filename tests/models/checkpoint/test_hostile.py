@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.numpy import save_file
 from jaxrag.engines.prompts import end_tokens
 from jaxrag.models.checkpoint.config_values import check_sizes
 from jaxrag.models.checkpoint.files import read_config, read_tensors
-from jaxrag.models.checkpoint.gguf import config_from_gguf
+from jaxrag.models.checkpoint.gguf import config_from_gguf, listed
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
@@ -79,6 +80,34 @@ def test_gguf(tmp_path: Path, name: str, value: tuple[int, Any], said: str) -> N
     with pytest.raises(InputError, match=said):
         config_from_gguf(path)
         load_tokenizer(path)
+
+
+@pytest.mark.parametrize(("at", "what"), [(8, "tensors"), (16, "metadata keys")])
+def test_numbers_of_entries(tmp_path: Path, at: int, what: str) -> None:
+    path = gguf_file(tmp_path / "m.gguf")
+    data = bytearray(path.read_bytes())
+    data[at : at + 8] = struct.pack("<Q", 1 << 60)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=rf"1,152,921,504,606,846,976 {what}, of at most 16,384"):
+        config_from_gguf(path)
+
+
+def test_number_of_control_tokens(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "tokenizer__ggml__tokens": (ARRAY, (STRING, [f"t{i}" for i in range(20_000)], 20_000)),
+        "tokenizer__ggml__token_type": (ARRAY, (U32, [3] * 20_000, 20_000)),
+    }
+    with pytest.raises(InputError, match="has 20,000 control tokens, of at most 16,384"):
+        load_tokenizer(gguf_file(tmp_path / "m.gguf", **values))
+
+
+def test_a_million_texts_are_read_in_seconds(tmp_path: Path) -> None:
+    """A reader that makes arrays for each takes a minute, and 600 MB."""
+    texts = [f"t{i}" for i in range(1_000_000)]
+    path = gguf_file(tmp_path / "m.gguf", tokenizer__ggml__tokens=(ARRAY, (STRING, texts, 10**6)))
+    began = time.process_time()
+    assert listed(path, "tokenizer.ggml.tokens", str) == texts
+    assert time.process_time() - began < 5
 
 
 def test_the_files_above_are_good_but_for_one_value(tmp_path: Path) -> None:
