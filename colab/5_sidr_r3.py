@@ -5,7 +5,7 @@
 #
 # Needs a CPU with two cores; about 40 minutes, most of it for R3. SiDR represents texts by weights
 # of words. R3 goes on training it by the effect of its passages on the answers of the model that
-# reads them.
+# reads them. The saved outputs are of a run at the size of a test.
 
 # %%
 # Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
@@ -131,3 +131,7 @@ arguments = ["--config", f"configs/r3.py:r3@{DATA}", f"--config.index.checkpoint
 arguments += ["--config.index.passage_length=48"] if TINY else []
 question = "What is the currency of the Bahamas?"
 done = explain(["explain", *arguments, "--question", question, "--k=2", "--tokens=8"])
+
+# %% [markdown]
+# Next: [all settings of these trainings](../docs/training.md); [R3](../docs/methods/r3.md), its
+# equations and open points.

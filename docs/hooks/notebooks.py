@@ -12,8 +12,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 COLAB = Path(__file__).parents[2] / "colab"
+_SHOWN = '<div class="notebook-output">{}</div>'
 _PLACE = '<div data-output="{}"></div>'
 _PLACES = re.compile(r'<div data-output="(\d+)"></div>')
+_NOTEBOOK = re.compile(r"\]\((\w+)\.ipynb\)")
+_FOLDED = "<details><summary>Installation</summary><pre>{}</pre></details>"
 _outputs: dict[str, list[str]] = {}  # of each page, as HTML
 
 
@@ -39,14 +42,18 @@ def page_of(cells: list[dict[str, Any]], name: str) -> tuple[str, list[str]]:
     for number, cell in enumerate(cells):
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            parts.append(_NOTEBOOK.sub(r"](\1.md)", source).replace("](../docs/", "](../"))
             if number == 0:
-                parts.append(f"This is `colab/{name}`, with the outputs of a small test run.")
+                parts.append(f"This is `colab/{name}`.")
             continue
-        parts.append(f"```python\n{source}\n```")
+        if "cellView" in cell["metadata"]:  # the cell that installs jaxrag
+            parts.append(_PLACE.format(len(outputs)))
+            outputs.append(_SHOWN.format(_FOLDED.format(escape(source))))
+        else:
+            parts.append(f"```python\n{source}\n```")
         for output in cell["outputs"]:
             parts.append(_PLACE.format(len(outputs)))
-            outputs.append(f'<div class="notebook-output">{html_of(output)}</div>')
+            outputs.append(_SHOWN.format(html_of(output)))
     return "\n\n".join(parts) + "\n", outputs
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 _LEFT_OUT = ("results/", "claims.md", "tpu.md", "gpu.md", "benchmarks.md")
-_BOOST = {"reference/": 0.5, "tutorials/": 1, "faults.md": 1, "road.md": 1}  # of others than guides
+_GUIDE = 2
+_BOOST = {"concepts.md": 4, "reference/": 0.5, "tutorials/": 1, "faults.md": 1, "road.md": 1}
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -15,7 +16,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         page.meta["search"] = {"exclude": True}
     else:
         boosts = [boost for start, boost in _BOOST.items() if uri.startswith(start)]
-        page.meta["search"] = {"boost": boosts[0] if boosts else 2}
+        page.meta["search"] = {"boost": boosts[0] if boosts else _GUIDE}
     if uri.startswith(("results/", "tutorials/")):
         page.meta["hide"] = ["toc"]
     return markdown

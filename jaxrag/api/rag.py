@@ -19,6 +19,7 @@ from jaxrag.data.documents import question_id, write_folder
 from jaxrag.data.folder import Folder
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.needs import check_needs
@@ -113,8 +114,8 @@ class Rag:
         self.settings = settings
 
     def __repr__(self) -> str:
-        model = self.settings.model.name
-        index = self.settings.index.name if self.settings.index else "no index"
+        model = shown_name(self.settings.model.name)
+        index = shown_name(self.settings.index.name) if self.settings.index else "no index"
         return f"<Rag {self.settings.name}: {model}, {index}>"
 
     def changed(self, changes: Mapping[str, Any]) -> Rag:

@@ -14,7 +14,7 @@ from colab import environment, publish
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "colab").glob("[0-9]*.py"))
-CELL = re.compile(r"^# %%( \[markdown\])?\n", re.M)
+CELL = re.compile(r"^# %%( \[markdown\])?.*\n", re.M)  # and metadata of the cell
 
 
 def cells_of_source(path: Path) -> list[tuple[str, str]]:
@@ -44,6 +44,9 @@ def test_outputs_have_no_error_and_no_path_of_a_machine(path: Path) -> None:
     outputs = [output for cell in code for output in cell["outputs"]]
     assert all(cell["execution_count"] for cell in code), "run make notebooks with --write"
     assert outputs and not any(one["output_type"] == "error" for one in outputs)
+    if "Executed on" in path.read_text("utf-8"):
+        dated = r"Executed on \d{4}-\d\d-\d\d at (full size|the size of a test)\n"
+        assert re.fullmatch(dated, "".join(outputs[0]["text"]))
     shown = json.dumps(outputs)
     assert not re.findall(r"(?<![\w.:/])/(?:home|root|tmp|usr|var|work|Users|content)/", shown)
 
@@ -108,7 +111,8 @@ def test_publication_writes_every_address_and_can_be_undone(tmp_path: Path) -> N
         assert f"]({colab}{path.name})" in text and f"]({colab}{path.name})" in readme
         assert f'REPOSITORY = \\"{address}\\"' in text
         json.loads(text)
-    assert f"repo_url: {address}\n" in (tmp_path / "mkdocs.yml").read_text("utf-8")
+    site = (tmp_path / "mkdocs.yml").read_text("utf-8")
+    assert f"repo_url: {address}\nsite_url: https://some-lab.github.io/jaxrag/\n" in site
     assert publish.written(tmp_path, address) == {
         path: path.read_text("utf-8") for path in before
     }  # a second time changes nothing

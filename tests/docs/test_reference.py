@@ -65,4 +65,4 @@ def test_the_navigation_has_every_notebook_and_page() -> None:
     written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     notebooks = {f"tutorials/{path.stem}.md" for path in (ROOT / "colab").glob("*.ipynb")}
     assert pages == written | notebooks
-    assert len(notebooks) == 8
+    assert len(notebooks) == 10
