@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from jaxrag.types import InputError
 
-LAYERS, WIDTH = 256, 1 << 20
-"""Most layers, and most features of a token; published models have up to 126 and 53,248."""
+LAYERS, WIDTH, HEAD = 256, 1 << 20, 1 << 13
+"""Most layers, features of a token and of a head; published models have up to 126, 53,248, 576."""
 
 _NAMED = 65_536  # of "num_labels" and the like, for each of which transformers makes something
 _WRONG = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, IndexError)

@@ -19,7 +19,7 @@ import gguf
 import numpy as np
 
 from jaxrag.core.file_states import FileState
-from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number
+from jaxrag.models.checkpoint.config_values import HEAD, LAYERS, WIDTH, integer, number
 from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
@@ -242,7 +242,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         "num_hidden_layers": count("block_count", most=LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": count("attention.head_count_kv", heads),
-        "head_dim": count("attention.key_length", hidden // heads, most=WIDTH),
+        "head_dim": count("attention.key_length", hidden // heads, most=HEAD),
         "hidden_act": "gelu_pytorch_tanh" if arch == "gemma2" else "silu",
         "max_position_embeddings": count("context_length"),
         "rms_norm_eps": _shortest(number(values, f"{arch}.attention.layer_norm_rms_epsilon", path)),

@@ -22,7 +22,7 @@ from jaxrag.models.checkpoint.tensor_pickle import TensorRecord, read_tensor_pic
 from jaxrag.types import InputError
 
 _PICKLE, _STORAGES, _BYTE_ORDER = "data.pkl", "data/", "byteorder"
-_MOST_PICKLE = 64 << 20
+_MOST_PICKLE = 2 << 20  # bytes, each at most an opcode: seconds; 10,000 tensors take 1.5 MB
 _HEADER = b"PK\x03\x04"
 _HEADER_SIZE = 30
 _NAME = re.compile(r"[ -.0-\[\]-~]+(/[ -.0-\[\]-~]+)+")  # printable, without / and \ in a part

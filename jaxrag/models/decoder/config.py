@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
+from jaxrag.models.checkpoint.config_values import HEAD, LAYERS, WIDTH, integer, number, readable
 from jaxrag.models.decoder.families import FAMILIES, Family
 from jaxrag.models.decoder.rope import Rope, read_rope
 from jaxrag.models.layers import ACTIVATIONS
@@ -107,7 +107,7 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
     heads = integer(config, "num_attention_heads", source, most=hidden)
     given = {name: value for name, value in config.items() if value is not None}
     groups = integer(given, "num_key_value_heads", source, heads)
-    head_dim = integer(given, "head_dim", source, hidden // heads, most=WIDTH)
+    head_dim = integer(given, "head_dim", source, hidden // heads, most=HEAD)
     layers = integer(config, "num_hidden_layers", source, most=LAYERS)
     if heads % groups:
         raise InputError(

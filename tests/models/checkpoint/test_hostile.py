@@ -117,7 +117,7 @@ def test_the_files_above_are_good_but_for_one_value(tmp_path: Path) -> None:
         read_tensors(path, layers=1)
 
 
-HOSTILE = (10**9, 10**12, 0, -1, True, "two", 1.5, [1], {"a": 1}, 1e300, None)
+HOSTILE = (10**9, 10**12, 10**5, 0, -1, True, "two", 1.5, [1], {"a": 1}, 1e300, None)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -137,6 +137,7 @@ def test_each_value_of_a_config_is_read_or_one_error(kind: str) -> None:
                 assert "here: " in str(error)
             else:
                 assert made.num_hidden_layers <= 256 and made.vocab_size < 2**31
+                assert made.head_dim <= 8192
                 assert type(made.rms_norm_eps) is float
     assert refused > 4 * len(config)
 

@@ -312,7 +312,7 @@ def test_archives_that_torch_does_not_write_are_refused(tmp_path):
     refused(path, "each name once")
     refused(write(whole[1:]), r"lacks the file 'data\.pkl'")
     refused(write([*whole, ("m/byteorder", b"big")]), "big-endian")
-    refused(write([("m/data.pkl", bytes(65 << 20))]), "at most 67,108,864")
+    refused(write([("m/data.pkl", bytes(3 << 20))]), "at most 2,097,152")
 
 
 def test_damaged_archives_are_refused(tmp_path):
