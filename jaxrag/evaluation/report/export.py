@@ -67,9 +67,15 @@ def _latex_cell(cell: LatexCell) -> str:
 
 
 def runs_csv(rows: Sequence[Row]) -> str:
-    """The report's table as CSV: means with the ends of their intervals, paired differences.
+    """The report's table as CSV, see `runs_columns`."""
+    return csv_table(*runs_columns(rows))
 
-    Shares, and differences of them, are in percent. A difference has its p-value beside it.
+
+def runs_columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str | float | None]]]:
+    """Headings and cells of means with the ends of their intervals, and of paired differences.
+
+    Shares, and differences of them, are in percent. A difference has its p-value beside it; None
+    for the baseline.
     """
     names = tables.shown_metrics(rows)
     headings = ["data set", "method", "n", "errors", "finished", "baseline"]
@@ -77,7 +83,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
         headings += _with_ends(heading)
     for heading in _DIFFERENCES.values():
         headings += [*_with_ends(f"Δ{heading}"), f"p of Δ{heading}"]
-    lines = []
+    lines = list[list[str | float | None]]()
     for row in rows:
         state = "yes" if row.finished else "no"
         line = [row.dataset, row.label, row.answered, row.errors, state, row.baseline]
@@ -88,7 +94,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
             delta = row.differences.get(name)
             line += [None] * 4 if delta is None else [*(100.0 * v for v in delta[:3]), delta.p]
         lines.append(line)
-    return csv_table(headings, lines)
+    return headings, lines
 
 
 def _with_ends(heading: str) -> list[str]:

@@ -99,6 +99,28 @@ HEADINGS = {
 }
 """Headings of the metrics in the tables of Markdown and HTML."""
 
+DEFINITIONS = {
+    "exact_match": "share of answers equal to a gold one but for case, articles and punctuation",
+    "f1": "overlap of an answer's words with those of the gold answer that is closest",
+    "contains": "share of answers that contain a gold answer, in whole words",
+    "precision_positive": "share of the answers yes (or true) that are right",
+    "precision_macro": "mean over the classes of the share of their answers that are right",
+    "recall": "share of the gold passages that the reader was given, where the method searched",
+    "coverage": "share of the searched questions whose reader was given all gold passages",
+    "hit": "share of the searched questions whose reader was given at least one gold passage",
+    "pool_recall": "share of the gold passages that a search found, read or not",
+    "ir_accuracy": "share of questions whose first passage read holds a gold answer",
+    "trigger": "share of the questions that were sent to retrieval",
+    "llm_calls": "requests to the language model",
+    "prompt_tokens": "tokens that the model was given",
+    "new_tokens": "tokens that it wrote",
+    "searches": "requests to the index",
+    "seconds": "the engines' time when results were first computed, compilation apart; – where a "
+    "store of an earlier version held results",
+    "store_hits": "results that were taken from the store",
+}
+"""What the columns of the page's table mean."""
+
 NOTE = (
     "Brackets: 95 % bootstrap intervals over questions; costs are means per question. Recall, "
     "coverage and hit are over the questions that searched; IR: the first passage read holds an "

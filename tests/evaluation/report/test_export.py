@@ -3,11 +3,15 @@
 import csv
 import io
 import math
+import sys
+import types
 
 import pytest
 
+from jaxrag.api.results import RunResults
 from jaxrag.evaluation.report.export import csv_table, latex_table, runs_csv, runs_latex
 from jaxrag.evaluation.summary import Row, summarise
+from jaxrag.types import InputError
 from tests.evaluation import fabricate
 
 
@@ -70,3 +74,19 @@ def test_latex_of_runs(rows: list[Row]) -> None:
 def test_columns_match(rows: list[Row]) -> None:
     bodies = [line for line in runs_latex(rows).splitlines() if line.endswith(r"\\")]
     assert {line.replace(r"\&", "").count("&") for line in bodies} == {bodies[0].count("&")}
+
+
+def test_a_data_frame_has_the_columns_of_the_csv(
+    rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frame(lines: list, columns: list[str]) -> list[dict]:
+        return [dict(zip(columns, line, strict=True)) for line in lines]
+
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=frame))
+    found = RunResults(tuple(rows)).to_pandas()
+    assert list(found[0]) == runs_csv(rows).splitlines()[0].split(",")
+    assert found[1]["method"] == rows[1].label and found[0]["p of ΔEM"] is None
+    assert found[1]["EM %"] == 100 * rows[1].means["exact_match"].mean
+    monkeypatch.setitem(sys.modules, "pandas", None)  # not installed
+    with pytest.raises(InputError, match=r"to_pandas needs pandas: pip install pandas"):
+        RunResults(tuple(rows)).to_pandas()

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import html
 import html.parser
 import json
 import re
@@ -197,6 +198,63 @@ def test_a_browser_shows_the_questions(page: str, tmp_path: Path) -> None:
     assert "60 of 60 questions" in shown and shown.count('class="question"') == 40
     assert shown.count('class="trace ') == 3 and "Search by the passage it wrote" in shown
     assert shown.count("<script") == 3 and "Kept for the reader: 3 of" in shown
+
+
+def cells(row: str) -> list[str]:
+    return [html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row.split("<td>")[1:]]
+
+
+def thresholds(page: str) -> list[list[str]]:
+    """The rows of the first explorer's table of all thresholds."""
+    table = page.partition('class="explorer"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    return [cells(row) for row in table.split("<tr>")[1:]]
+
+
+def shown(page: str) -> list[str]:
+    """The values that the first explorer shows."""
+    box = page.partition('class="explorer"')[2].partition("</dl>")[0]
+    return [html.unescape(found) for found in re.findall(r"<dd[^>]*>(.*?)</dd>", box)]
+
+
+def test_without_a_script_the_page_shows_all_columns_and_the_threshold_of_the_run(
+    page: str,
+) -> None:
+    rows = thresholds(page)
+    assert len(rows) > 50 and rows[0][0] == "0" and rows[0][3] == "100.0"
+    assert float(rows[-1][3]) < 5  # empty answers retrieve at every threshold
+    own = shown(page)
+    assert own in rows and 0.25 < float(own[0]) < 0.35
+    assert '<div class="controls" hidden>' in page and "not those of dtr" in page
+    assert "--config.method.gate" not in page  # another method's answers: not dtr's setting
+    assert page.count('type="checkbox" checked') == 2
+
+
+@pytest.mark.slow
+@browser.needed
+def test_the_slider_and_its_buttons_show_rows_of_the_table(page: str, tmp_path: Path) -> None:
+    rows = thresholds(page)
+    actions = {
+        "first": "slider.value = 0; slider.dispatchEvent(new Event('input'))",
+        "last": f"slider.value = {len(rows) - 1}; slider.dispatchEvent(new Event('input'))",
+        "cheapest": "box.querySelectorAll('button')[0].click()",
+        "own": "box.querySelectorAll('button')[2].click()",
+    }
+    found = {}
+    for name, action in actions.items():
+        script = (
+            "const box = document.querySelector('.explorer'), slider = box.querySelector('input');"
+        )
+        acting = browser.without_policy(page).replace(
+            "</body>", f"<script>{{ {script} {action} }}</script></body>"
+        )
+        dom = browser.visit(acting, tmp_path / name).dom
+        found[name] = shown(dom)
+        assert 'class="controls" hidden' not in dom
+    assert (found["first"], found["last"], found["own"]) == (rows[0], rows[-1], shown(page))
+    best = float(rows[0][1].split()[0])
+    allowed = [row for row in rows if float(row[1].split()[0]) >= best - 1]
+    tokens = [float(row[6].replace(",", "")) + float(row[7]) for row in allowed]
+    assert found["cheapest"] == allowed[tokens.index(min(tokens))]
 
 
 def test_no_runs_and_no_run_directory(tmp_path: Path) -> None:
