@@ -39,7 +39,7 @@ $(VENV)/.parity: $(VENV)/.test
 	$(PIP) install -q -c constraints.txt -e '.[bm25,test,parity,bench]'
 	touch $@
 
-quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints their table
+quickstart: $(VENV)/.core  ## answers 100 questions with four methods, and DTR without its gate, and prints their table
 	$(BIN)/python -m experiments.quickstart
 
 # Most tests spend their time on compiling small programs, so they are compiled with few
