@@ -44,7 +44,7 @@ class Arms(NamedTuple):
     spent: Mapping[str, Float[np.ndarray, "2 q"]]
 
 
-class Setting(NamedTuple):
+class GateSetting(NamedTuple):
     """A threshold and what it gives.
 
     Attributes:
@@ -169,7 +169,7 @@ def _asked(record: metrics.Record) -> tuple[str, Any, Any]:
     return str(record["question_id"]), direct.get("text"), direct.get("u")
 
 
-def settings(arms: Arms) -> list[Setting]:
+def settings(arms: Arms) -> list[GateSetting]:
     """What each threshold gives, from retrieving for all questions to the fewest.
 
     Up to 200 questions there is a setting for each value of u, beyond that for shares of questions
@@ -185,7 +185,7 @@ def settings(arms: Arms) -> list[Setting]:
     changes = {f"change {i}": score - arms.retrieved for i, score in scores.items()}
     found = intervals(scores | changes, counts=changes)
     return [
-        Setting(
+        GateSetting(
             _between(accepted, arms.u[arms.u > accepted].min(initial=math.inf)),
             float(accepted),
             float(1 - direct.mean()),
@@ -197,7 +197,7 @@ def settings(arms: Arms) -> list[Setting]:
     ]
 
 
-def curve(found: Sequence[Setting]) -> ThresholdCurve:
+def curve(found: Sequence[GateSetting]) -> ThresholdCurve:
     """Exact match of the settings by the share that is answered directly."""
     rows = [(one.accepted, 1 - one.retrieves, *one.exact_match[:3]) for one in found]
     return ThresholdCurve(*np.array(rows, np.float64).T)
@@ -212,7 +212,7 @@ def _between(low: float, high: float) -> float:
     return next((value for value in rounded if low < value < high), low)
 
 
-def cheapest(found: Sequence[Setting], *, within: float = 0.01) -> int:
+def cheapest(found: Sequence[GateSetting], *, within: float = 0.01) -> int:
     """Position of the setting with the fewest tokens that loses at most ``within`` exact match.
 
     The loss is the mean difference from retrieving for all. LLM calls and searches decide among

@@ -84,7 +84,10 @@ def test_which_runs_serve(runs: list[RunRecords]) -> None:
 
 def test_values_are_those_of_runs_at_the_thresholds(runs: list[RunRecords], tmp_path: Path) -> None:
     """Exact match, its interval, costs and the paired difference, at each threshold."""
-    arms = policy.arms(runs, baseline=1)
+    # with more calls than the direct answer, as where a second answer is compared with it
+    dearer = [record(row, retrieve=False) | {"cost": {"llm_calls": 3}} for row in range(len(U))]
+    pairs = written(tmp_path / "pairs", "pairs", dearer, k=1)
+    arms = policy.arms([*runs, pairs], baseline=1)
     assert arms is not None
     found = policy.settings(arms)
     assert [one.accepted for one in found] == [-math.inf, *sorted({u for u in U if u})]

@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.policy import COSTS, Arms, Setting, cheapest
+from jaxrag.evaluation.policy import COSTS, Arms, GateSetting, cheapest
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import HEADINGS, Grid, number, with_interval
 from jaxrag.evaluation.significance import Interval
 
 
-def explorer(arms: Arms, found: Sequence[Setting], labels: Sequence[str], figure: str) -> str:
+def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], figure: str) -> str:
     """HTML of the explorer; ``labels`` are those of all runs, ``figure`` stands beside the values.
 
     ``found`` are the `settings` of ``arms``, in the order of the figure.
@@ -49,21 +49,20 @@ def explorer(arms: Arms, found: Sequence[Setting], labels: Sequence[str], figure
     )
 
 
-def own_setting(arms: Arms, found: Sequence[Setting]) -> int:
+def own_setting(arms: Arms, found: Sequence[GateSetting]) -> int:
     """Position of the setting at which the source was run; of the first one without a gate."""
     own = -math.inf if arms.accepted is None else arms.accepted
     return max((i for i, one in enumerate(found) if one.accepted <= own), default=0)
 
 
-def _cells(one: Setting) -> tuple[str, ...]:
+def _cells(one: GateSetting) -> tuple[str, ...]:
     return (
-        f"{one.threshold:g}" if float(f"{one.threshold:g}") == one.threshold else
-        repr(one.threshold),
+        repr(one.threshold).removesuffix(".0"),
         " ".join(with_interval("exact_match", one.exact_match)),
         _points(one.difference),
         number("trigger", one.retrieves),
         *(number(name, one.costs[name]) for name in COSTS),
-    )  # fmt: skip
+    )
 
 
 def _points(change: Interval) -> str:
