@@ -217,13 +217,15 @@ def shown(page: str) -> list[str]:
 
 
 def test_without_a_script_the_page_shows_all_columns_and_the_threshold_of_the_run(
-    page: str,
+    page: str, runs: list[Path]
 ) -> None:
     rows = thresholds(page)
     assert len(rows) > 50 and rows[0][0] == "0" and rows[0][3] == "100.0"
     assert float(rows[-1][3]) < 5  # empty answers retrieve at every threshold
     own = shown(page)
-    assert own in rows and 0.25 < float(own[0]) < 0.35
+    gates = [line["trace"]["gate"] for line in read_run(runs[2]).records if "trace" in line]
+    share = sum(gate["retrieve"] for gate in gates) / len(gates)
+    assert own in rows and own[3] == f"{100 * share:.1f}"
     assert '<div class="controls" hidden>' in page and "not those of dtr" in page
     assert "--config.method.gate" not in page  # another method's answers: not dtr's setting
     assert page.count('type="checkbox" checked') == 2
