@@ -104,7 +104,7 @@ def test_standard_rag_over_bm25(cache, tmp_path, capsys):
 
 
 def test_a_second_run_makes_no_model_calls(runs, cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(LocalModel, "generate", refuse)
+    monkeypatch.setattr(LocalModel, "generate_each", refuse)
     for method, path in runs.items():
         execute(tiny(method, cache), tmp_path / method)
         again = (tmp_path / method / "answers.jsonl").read_bytes()
@@ -124,7 +124,7 @@ def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, mo
     for path in sorted(found, key=lambda p: float(p.name.split("=")[1])):
         ratios.append(json.loads((path / "metrics.json").read_text())["means"]["trigger"]["mean"])
     assert ratios == sorted(ratios, reverse=True) and ratios[0] == 1.0 and ratios[-1] == 0.0
-    monkeypatch.setattr(LocalModel, "generate", refuse)
+    monkeypatch.setattr(LocalModel, "generate_each", refuse)
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'second'}"]) == 0
     assert "threshold=0.3" in capsys.readouterr().out
     page = (tmp_path / "second" / "report.html").read_text("utf-8")
@@ -169,7 +169,7 @@ def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
 
 
 def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, capsys):
-    whole = LocalModel.generate
+    whole = LocalModel.generate_each
 
     def fragile(self, prompts, **options):
         if any("Bahamas" in str(prompt) for prompt in prompts):
@@ -180,12 +180,12 @@ def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, ca
     run = tiny("no_retrieval", cache)
     reader = dataclasses.replace(run.method.reader, answer_tokens=3)
     run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
-    monkeypatch.setattr(LocalModel, "generate", fragile)
+    monkeypatch.setattr(LocalModel, "generate_each", fragile)
     found = execute(run, tmp_path / "run")
     failed = [r for r in read_run(tmp_path / "run").records if "error" in r]
     assert 0 < found["errors"] == len(failed) < 4
     assert all("no luck" in record["error"] for record in failed)
-    monkeypatch.setattr(LocalModel, "generate", whole)
+    monkeypatch.setattr(LocalModel, "generate_each", whole)
     assert execute(run, tmp_path / "run")["errors"] == 0  # the same command asks them again
 
 
