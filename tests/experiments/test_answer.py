@@ -91,18 +91,6 @@ def test_answers_of_the_real_model_are_text(cache, tmp_path):
     assert len(predictions) == 4 and sum(bool(text) for text in predictions) >= 3
 
 
-def test_standard_rag_over_bm25(cache, tmp_path, capsys):
-    pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
-    arguments = [
-        "--config=configs/baselines.py:bm25@tiny",
-        *flags(SHORTER, cache),
-    ]
-    assert script.main(["run", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
-    assert "bm25" in capsys.readouterr().out
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["errors"] == 0 and metrics["means"]["recall"]["mean"] > 0.3
-
-
 def test_a_second_run_makes_no_model_calls(runs, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(LocalModel, "generate_each", refuse)
     for method, path in runs.items():
@@ -166,27 +154,6 @@ def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
         script.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
     with pytest.raises(InputError, match="workdir"):
         script.main(arguments)
-
-
-def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, capsys):
-    whole = LocalModel.generate_each
-
-    def fragile(self, prompts, **options):
-        if any("Bahamas" in str(prompt) for prompt in prompts):
-            raise RuntimeError("no luck with the Bahamas")
-        return whole(self, prompts, **options)
-
-    # Other words for the passages make other prompts, which the store does not know.
-    run = tiny("no_retrieval", cache)
-    reader = dataclasses.replace(run.method.reader, answer_tokens=3)
-    run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
-    monkeypatch.setattr(LocalModel, "generate_each", fragile)
-    found = execute(run, tmp_path / "run")
-    failed = [r for r in read_run(tmp_path / "run").records if "error" in r]
-    assert 0 < found["errors"] == len(failed) < 4
-    assert all("no luck" in record["error"] for record in failed)
-    monkeypatch.setattr(LocalModel, "generate_each", whole)
-    assert execute(run, tmp_path / "run")["errors"] == 0  # the same command asks them again
 
 
 def test_the_record_has_models_data_and_settings_but_no_path(runs):
