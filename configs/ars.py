@@ -109,7 +109,6 @@ from jaxrag.methods.errr import errr_pairs, rrr
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
-from jaxrag.methods.errr.query_pairs import MakeQueryPairs
 from jaxrag.methods.r3 import r3
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
@@ -241,13 +240,13 @@ def _rafe(variant: Variant) -> Run:
     return ARS.run(rrr.Config(rewriter, search_question=True, **settings), variant)
 
 
-def _rafe_pairs(variant: Variant) -> MakeQueryPairs:
+def _rafe_pairs(variant: Variant) -> errr_pairs.MakeQueryPairs:
     prompted, prompts = Prompted(context=False), "errr"
     if not variant.paper:
         prompted, prompts = Prompted(context=False, tokens=48), "errr_small"
     reader = Reader(prompts=prompts)
     method = errr_pairs.Config(prompted, StudentInput(RRR, False), reader=reader)
-    return MakeQueryPairs(ARS.run(method, variant, part="train", index=None))
+    return errr_pairs.MakeQueryPairs(ARS.run(method, variant, part="train", index=None))
 
 
 def _train_rafe(variant: Variant) -> TrainRrr:

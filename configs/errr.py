@@ -79,11 +79,9 @@ from jaxrag.methods.errr import errr, errr_pairs, rrr
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
-from jaxrag.methods.errr.query_pairs import MakeQueryPairs
 from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.methods.errr.student import Downstream, TrainQueryOptimizer
 from jaxrag.methods.iterative import adaptive_labels
-from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
@@ -176,14 +174,14 @@ def _answering(variant: Variant) -> Run:
     return SETUP.run(method, variant)
 
 
-def _make_pairs(variant: Variant) -> MakeQueryPairs:
+def _make_pairs(variant: Variant) -> errr_pairs.MakeQueryPairs:
     context = "errr" in variant.method
     method = errr_pairs.Config(
         _prompted(variant, context=context),
         _student_input(variant, context=context),
         reader=_reader(variant),
     )
-    return MakeQueryPairs(SETUP.run(method, variant, part="train", index=None))
+    return errr_pairs.MakeQueryPairs(SETUP.run(method, variant, part="train", index=None))
 
 
 _SMALL_T5 = TrainQueryOptimizer(
@@ -307,7 +305,7 @@ def _query_recall(variant: Variant) -> QueryRecall:
     return QueryRecall("", SETUP.models(variant)["index"], SETUP.data(variant, part="train"))
 
 
-def _make_labels(variant: Variant) -> MakeComplexityPairs:
+def _make_labels(variant: Variant) -> adaptive_labels.MakeComplexityPairs:
     """Labels from the answers of Adaptive-RAG's strategies, with the strategies' run settings."""
     small, paper, *_ = ITERATIVE["adaptive_rag"]
     answering = paper if variant.paper else small
@@ -317,7 +315,7 @@ def _make_labels(variant: Variant) -> MakeComplexityPairs:
         bias="multi" if variant.data == "hotpotqa" else "single",
         **{name: getattr(answering, name) for name in names},
     )
-    return MakeComplexityPairs(TURNS.run(method, variant, part="train"))
+    return adaptive_labels.MakeComplexityPairs(TURNS.run(method, variant, part="train"))
 
 
 def _both(make: Any, *names: str) -> dict[str, Entry]:

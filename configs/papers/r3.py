@@ -26,7 +26,6 @@ from jaxrag.data.draw import Draw
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.baselines import replug
 from jaxrag.methods.iterative import adaptive_labels
-from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
 from jaxrag.methods.r3 import answer_probability
 from jaxrag.methods.r3 import r3 as method
 from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
@@ -290,7 +289,8 @@ def _classifier(setting: Setting) -> str:
     index: Any = Bm25() if setting.paper else Exact()
     run = _run(setting, labels, index, "Llama-3.1-8B-Instruct", "")
     limit = {"tiny": 12, "small": 100, "paper": 400}[setting.sizes]
-    pairs = MakeComplexityPairs(dataclasses.replace(run, data=_train(setting), limit=limit))
+    training = dataclasses.replace(run, data=_train(setting), limit=limit)
+    pairs = adaptive_labels.MakeComplexityPairs(training)
     student = dataclasses.replace(errr.STUDENTS[setting.sizes], task="labels")
     best = dataclasses.replace(student.training, best="accuracy")
     job = dataclasses.replace(student, pairs=str(setting.directory(pairs)), training=best)

@@ -47,7 +47,8 @@ class Config:
 
     async def answer(self, episode: Episode) -> Reply:
         """Extracts, refines, retrieves, reads."""
-        context = await queries.extract(episode) if self.optimizer.context else ""
+        # C = E(q | theta), a pseudo-document
+        context = await episode.pseudo_context() if self.optimizer.context else ""
         texts = await self.optimizer(episode, context)
         pool = await queries.search_for(
             episode, texts, self.search, search_question=self.search_question

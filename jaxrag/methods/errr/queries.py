@@ -12,13 +12,14 @@ import dataclasses
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from jaxrag.core.checks import check_limits
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries, unique_queries
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.reader import Reply
-from jaxrag.types import Generation, InputError, Question
+from jaxrag.types import Generation, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"
 """The instruction of ERRR's T5, verbatim (docs/methods, "ERRR: prompts")."""
@@ -60,7 +61,7 @@ class Prompted:
     most: int = 5
 
     def __post_init__(self) -> None:
-        _check(self.tokens, self.most)
+        check_limits(tokens=self.tokens, most=self.most)
 
     async def __call__(self, episode: Episode, context: str) -> tuple[str, ...]:
         """Asks the reader."""
@@ -109,7 +110,7 @@ class Trained:
     most: int = 5
 
     def __post_init__(self) -> None:
-        _check(self.tokens, self.most)
+        check_limits(tokens=self.tokens, most=self.most)
 
     @property
     def context(self) -> bool:
@@ -123,11 +124,6 @@ class Trained:
         return _parse(
             episode, await optimizer.generate(text, max_new_tokens=self.tokens), self.most
         )
-
-
-def _check(tokens: int, most: int) -> None:
-    if tokens < 1 or most < 1:
-        raise InputError(f"tokens is {tokens} and most {most}: at least 1 token and 1 query.")
 
 
 def _parse(episode: Episode, generation: Generation, most: int) -> tuple[str, ...]:
@@ -148,14 +144,6 @@ def parse_generation(question: Question, generation: Generation, most: int) -> P
     """The queries in a generation; if it was cut at its length limit, the last is incomplete."""
     cut = generation.finish_reason == "length"
     return parse_queries(generation.text, question.text, limit=most, truncated=cut)
-
-
-async def extract(episode: Episode) -> str:
-    """Parametric knowledge extraction, C = E(q | theta): the reader writes a pseudo-document.
-
-    An empty one is replaced by the question; the trace shows it as empty.
-    """
-    return await episode.pseudo_context()
 
 
 async def search_for(

@@ -99,7 +99,7 @@ class Classified:
         """Asks the classifier; ``trace["complexity"]``."""
         template = classifier_template(episode.reader.prompts)
         words, prompt = template.words, template.prompt(question=episode.question.text)
-        if self.asked == "logprob":  # as in training (`complexity_pairs`), no blank before a label
+        if self.asked == "logprob":  # as in training (`adaptive_labels`), no blank before a label
             logprobs = await episode.logprobs(prompt, words, model=self.classifier)
             number = max(range(len(logprobs)), key=logprobs.__getitem__)
             record: dict[str, Any] = {"logprobs": list(logprobs)}

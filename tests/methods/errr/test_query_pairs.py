@@ -8,7 +8,7 @@ import pytest
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.experiments import run as script
-from jaxrag.methods.errr import errr_pairs, query_pairs
+from jaxrag.methods.errr import errr_pairs
 from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
 from jaxrag.runs.config_file import load
@@ -45,7 +45,7 @@ def with_trace(**changes):
 
 
 def test_a_line_by_hand():
-    assert query_pairs.pair_line(RECORD, StudentInput(), "train") == {
+    assert errr_pairs.pair_line(RECORD, StudentInput(), "train") == {
         "question_id": "q",
         "question": "Where is it?",
         "context": "In Rome.",
@@ -60,22 +60,22 @@ def test_a_line_by_hand():
 
 def test_a_student_without_context():
     student = StudentInput("Rewrite:", context=False, ending="\nQueries:")
-    line = query_pairs.pair_line(RECORD, student, "train")
+    line = errr_pairs.pair_line(RECORD, student, "train")
     assert line["input"] == "Rewrite: Where is it?\nQueries:" and line["context"] == "In Rome."
-    alone = query_pairs.pair_line(with_trace(pseudo_context=None), student, "train")
+    alone = errr_pairs.pair_line(with_trace(pseudo_context=None), student, "train")
     assert alone["input"] == line["input"] and alone["context"] == ""
     with pytest.raises(InputError, match=r"Question q: .*student\.context=False"):
-        query_pairs.pair_line(with_trace(pseudo_context=None), StudentInput(), "train")
+        errr_pairs.pair_line(with_trace(pseudo_context=None), StudentInput(), "train")
 
 
 def test_an_empty_context_is_replaced_by_the_question():
-    line = query_pairs.pair_line(with_trace(pseudo_context=""), StudentInput(), "train")
+    line = errr_pairs.pair_line(with_trace(pseudo_context=""), StudentInput(), "train")
     assert line["context"] == "" and line["input"].endswith("Where is it? Context: Where is it?")
 
 
 def test_unparsable_queries_give_no_target():
     junk = {"texts": ["Where is it?"], "parsed": False, "dropped": 0, "raw": ";"}
-    line = query_pairs.pair_line(with_trace(queries=junk), StudentInput(), "train")
+    line = errr_pairs.pair_line(with_trace(queries=junk), StudentInput(), "train")
     assert line["target"] is None and line["queries"] == [] and line["parseable"] is False
 
 
@@ -84,18 +84,18 @@ def test_unparsable_queries_give_no_target():
 )
 def test_a_question_without_queries(record):
     with pytest.raises(InputError, match="Question q has no queries to learn from"):
-        query_pairs.pair_line(record, StudentInput(), "train")
+        errr_pairs.pair_line(record, StudentInput(), "train")
 
 
 def test_parts_depend_on_the_question_only():
     names = [f"q{i}" for i in range(2000)]
-    parts = [query_pairs.assigned(name, "train", 0.2) for name in names]
+    parts = [errr_pairs.assigned(name, "train", 0.2) for name in names]
     # 2000 draws of 0.2: 400 expected, standard deviation 18
     assert 310 < parts.count("held_out") < 490 and set(parts) == {"train", "held_out"}
-    more = [query_pairs.assigned(name, "train", 0.3) for name in names]
+    more = [errr_pairs.assigned(name, "train", 0.3) for name in names]
     assert all(b == "held_out" for a, b in zip(parts, more, strict=True) if a == "held_out")
-    assert query_pairs.assigned("q", "test", 0.99) == "test"
-    assert {query_pairs.assigned(name, "train", 0.0) for name in names} == {"train"}
+    assert errr_pairs.assigned("q", "test", 0.99) == "test"
+    assert {errr_pairs.assigned(name, "train", 0.0) for name in names} == {"train"}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def made(tmp_path_factory):
     )
     data = Draw(run.data, None, "both", 8, 3)
     run = dataclasses.replace(run, method=method, data=data, index=None)
-    job = query_pairs.MakeQueryPairs(run)
+    job = errr_pairs.MakeQueryPairs(run)
     return root, job, job.execute(root / "pairs")
 
 
@@ -151,7 +151,7 @@ def test_failed_questions_leave_no_pairs(made, tmp_path):
     run = made[1].run
     method = dataclasses.replace(run.method, teacher=Prompted(tokens=10**6))
     with pytest.raises(InputError, match=r"11 questions failed .*asks these again"):
-        query_pairs.MakeQueryPairs(dataclasses.replace(run, method=method)).execute(tmp_path)
+        errr_pairs.MakeQueryPairs(dataclasses.replace(run, method=method)).execute(tmp_path)
     assert not (tmp_path / "pairs.jsonl").exists()
 
 
@@ -162,7 +162,7 @@ def test_the_script_makes_pairs(made, tmp_path, capsys):
         "import dataclasses\n"
         "from jaxrag.runs.config_file import load\n"
         "from jaxrag.methods.errr import errr_pairs\n"
-        "from jaxrag.methods.errr.query_pairs import MakeQueryPairs\n"
+        "from jaxrag.methods.errr.errr_pairs import MakeQueryPairs\n"
         "from jaxrag.methods.errr.queries import Prompted\n"
         "from jaxrag.steps.reader import Reader\n"
         "def get_config():\n"

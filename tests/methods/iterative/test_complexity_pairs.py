@@ -7,7 +7,7 @@ import pytest
 
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
-from jaxrag.methods.iterative.complexity_pairs import COUNTS, MakeComplexityPairs, pair_line
+from jaxrag.methods.iterative.adaptive_labels import COUNTS, MakeComplexityPairs, pair_line
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.runs.config_file import load
 from jaxrag.steps.candidates import OnePath
