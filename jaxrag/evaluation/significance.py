@@ -115,6 +115,11 @@ def interval(
     return only["values"]
 
 
+def plain(found: Interval | Difference) -> list[float | int | None]:
+    """The values as JSON: null where they are NaN."""
+    return [None if math.isnan(value) else value for value in found]
+
+
 def _constant(value: float, n: int, level: float, *, share: bool) -> Interval:
     """Interval of equal values: Wilson's if all are 0 or all are 1, else of zero width."""
     if not share or value not in (0.0, 1.0):

@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from jaxrag.core.checks import check_choices
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import retrieve_and_read
 from jaxrag.steps.candidates import DualPath
@@ -56,8 +57,7 @@ class AgreementGate:
     exclude_num: bool = False
 
     def __post_init__(self) -> None:
-        if self.test not in ("exact", "f1"):
-            raise InputError(f"gate.test is {self.test!r}; allowed: 'exact', 'f1'.")
+        check_choices(self, test=Literal["exact", "f1"])
         if self.ratio is None and not 0 < float(self.f1) <= 1:
             raise InputError(f"gate.f1 is {self.f1}; allowed: above 0, at most 1.")
         if self.ratio is not None and self.test != "f1":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -48,8 +47,9 @@ from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
-from jaxrag.runs.run import Repeated, Run
+from jaxrag.runs.run import Run
 from jaxrag.runs.settings_tree import parts_in_use
+from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
 TOTALS = ("llm_calls", "prompt_tokens", "new_tokens", "llm_scores", "searches")
@@ -94,8 +94,8 @@ class Need(NamedTuple):
       questions, passages: their numbers, of questions at most the run's limit; None where they are
         not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
-      costs: expected costs of all questions by name, see `jaxrag.runs.calls`; None if not known,
-        empty for a job without language model.
+      costs: expected costs of all questions by name, see `jaxrag.runs.calls`; None if not known, as
+        of trainings that ask a language model; empty for a job without one.
       index: the index with its bytes on disk and in memory; "" without one.
       api: name of the model if a paid service answers, or "".
       paid_search: whether each search is paid for.
@@ -147,42 +147,29 @@ def requirements(
     Raises:
       InputError: its settings do not fit; the message names the setting.
     """
-    runs = _runs(job)
+    run = _run(job)
     kind = "run" if isinstance(job, Run) else type(job).__name__
     count = _count_of(job) or next((need.questions for need in sources), None)
     need = Need(name, kind, questions=count)
-    if not runs:
+    if run is None:
         return need
-    for run, _ in runs:
-        check_needs(run, given=_made_later(run, root, training=run is not job))
-    first: Any = runs[0].run
-    _, passages, corpus, _ = sizes(first.data)
-    server = isinstance(first.model, Server) and "api.openai.com" in first.model.urls
-    need = need._replace(
-        model=first.model.name,
-        costs=_costs(runs),
-        api=first.model.model if server else "",
-    )
-    if not first.needs.search:
+    check_needs(run, given=_made_later(run, root, training=run is not job))
+    _, passages, corpus, task = sizes(run.data)
+    model: Any = run.model
+    server = isinstance(model, Server) and "api.openai.com" in model.urls
+    costs = None
+    if isinstance(job, Run | TableJob) and count and (each := expected_costs(run, {task: 1})):
+        costs = {name: count * cost for name, cost in each.items()}
+    need = need._replace(model=model.name, costs=costs, api=model.model if server else "")
+    if not run.needs.search:
         return need
-    paid = isinstance(first.index, Web) and first.index.engine == "brave"
+    paid = isinstance(run.index, Web) and run.index.engine == "brave" and not run.index.offline
     return need._replace(
         passages=passages,
         corpus=corpus,
-        index=_index(first.index, passages, published, devices),
-        paid_search=paid and not first.index.offline,
+        index=_index(run.index, passages, published, devices),
+        paid_search=paid,
     )
-
-
-def _costs(runs: Sequence[Repeated]) -> dict[str, float] | None:
-    """Expected costs of all questions of some runs; None if those of one are not known."""
-    total: Counter[str] = Counter()
-    for run, times in runs:
-        count, each = _count_of(run), expected_costs(run, {sizes(run.data)[3]: 1})
-        if count is None or each is None:
-            return None
-        total.update({name: times * count * cost for name, cost in each.items()})
-    return dict(total)
 
 
 def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any]:
@@ -238,7 +225,7 @@ def memory_by_models(
     found: dict[str, dict[str, MemoryFit]] = {}
     for path, job in jobs.items():
         models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
-        if _runs(job):
+        if _run(job):
             names = " and ".join(sorted({model.name for model in models})) or "servers' models"
             fit = _fit(job, dict.fromkeys(models), published, devices)
             found.setdefault(names, {})[path.name] = fit
@@ -248,8 +235,8 @@ def memory_by_models(
 def _fit(
     job: Job, models: Collection[Local | Vllm], published: PublishedModels, devices: Devices
 ) -> MemoryFit:
-    """The index is that of the job's first run, the encoders are the published ones."""
-    run: Any = _runs(job)[0].run
+    """The index is that of the job's run, the encoders are the published ones."""
+    run: Any = _run(job)
     index, passages = 0.0, sizes(run.data)[1]
     if run.needs.search and (devices.cpu or not isinstance(run.index, Scann | Bm25 | Web)):
         takes = _footprint(run.index, passages, published, devices) if passages else Footprint()
@@ -271,13 +258,12 @@ def _fit(
     return MemoryFit(memory, memory.peak <= limit and not small)
 
 
-def _runs(job: Job) -> tuple[Repeated, ...]:
-    """The runs whose calls a job makes; none of a job without language model."""
-    costs: Any = getattr(job, "costs", None)
+def _run(job: Any) -> Run | None:
+    """The run that has a job's models and index, see `Job`; None without language model."""
+    if hasattr(job, "reading"):
+        return job.reading()
     run = job if isinstance(job, Run) else getattr(job, "run", None)
-    if costs is not None:
-        return costs(_count_of(job) or 0)
-    return (Repeated(run, 1),) if isinstance(run, Run) else ()
+    return run if isinstance(run, Run) else None
 
 
 def _count_of(job: Job) -> int | None:
@@ -368,9 +354,9 @@ def problems(
 def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
     run = job if isinstance(job, Run) else getattr(job, "run", None)
     cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
-    for repeated, _ in _runs(job):
-        later = _made_later(repeated, root, training=repeated is not job)
-        yield from _refusal(lambda: check_needs(repeated, given=later))  # noqa: B023
+    if used := _run(job):
+        later = _made_later(used, root, training=used is not job)
+        yield from _refusal(lambda: check_needs(used, given=later))
     for name in key_variables(job):
         if not os.environ.get(name):
             yield f"${name} is not set: it holds the key of a service"

@@ -38,9 +38,8 @@ class Outcome(NamedTuple):
 class Job(Protocol):
     """A frozen dataclass of settings that can be executed: a run, a training, a comparison.
 
-    A job that calls language models has a field ``run``, which it executes once; or a method
-    ``costs(questions)``, which takes the number of its questions and returns
-    `jaxrag.runs.run.Repeated` runs with the same calls.
+    A job that calls language models has a field ``run``, which it executes or learns from, or a
+    method ``reading`` that returns a run with its models and its index.
     """
 
     def execute(self, workdir: str | Path) -> Outcome:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from rich.table import Table
 
 from jaxrag.core import jsonl
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings, lacking
@@ -90,11 +90,8 @@ class RetrieverComparison:
                 f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
             )
         check_choices(self, gain=Gain, leakage=Leakage, normalization=Normalization)
-        if self.cutoff < 1 or self.relevant_from < 1 or self.limit < 0:
-            raise InputError(
-                f"cutoff is {self.cutoff}, relevant_from {self.relevant_from} and limit "
-                f"{self.limit}: the first two must be at least 1, limit 0 (all) or more."
-            )
+        check_limits(cutoff=self.cutoff, relevant_from=self.relevant_from)
+        check_range(limit=self.limit)
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Compares the retrievers; the outcome's path is the file of the table, retrievers.jsonl.

@@ -48,13 +48,6 @@ _log = logging.getLogger("jaxrag")
 _WRITTEN = 64  # answers written to the run directory at a time
 
 
-class Repeated(NamedTuple):
-    """A run that costs as much as a part of a job if it is executed ``times`` times; see `Job`."""
-
-    run: Run
-    times: float
-
-
 @dataclasses.dataclass(frozen=True)
 class Run(RunSettings):
     """A run: its settings (see `jaxrag.runs.settings.RunSettings`), and its execution."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.leakage import Leakage
 from jaxrag.engines.language_model import ModelSettings
@@ -13,7 +13,6 @@ from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
 from jaxrag.steps.episode import Method
 from jaxrag.steps.tools import Needs, needs_of
 from jaxrag.text.answers import Normalization
-from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +55,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, normalization=Normalization)
-        if self.limit < 0 or self.live < 1:
-            raise InputError(
-                f"limit is {self.limit} and live {self.live}: limit must be 0 (all) or more, "
-                "live at least 1."
-            )
+        check_range(limit=self.limit)
+        check_limits(live=self.live)
 
     @property
     def name(self) -> str:

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Literal
 
-from jaxrag.core.checks import check_choices, check_limits
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +33,7 @@ class OnePath:
 
     def __post_init__(self) -> None:
         check_limits(**{"candidates.n": self.n, "candidates.copies": self.copies})
-        if self.by not in ("query", "pseudo", "expanded"):
-            raise InputError(
-                f"candidates.by is {self.by!r}; allowed: 'query', 'pseudo', 'expanded'."
-            )
+        check_choices(self, by=Literal["query", "pseudo", "expanded"])
 
     @property
     def uses_pseudo(self) -> bool:
@@ -118,12 +114,6 @@ Merge = Literal["fusion", "round_robin", "concatenate"]
 _DAMPING = 60  # Cormack et al. (2009)
 
 
-def check_merge(merge: Merge) -> None:
-    """InputError for an unknown policy."""
-    if merge not in get_args(Merge):
-        raise InputError(f"merge is {merge!r}; allowed: {', '.join(get_args(Merge))}.")
-
-
 def merged(rankings: Sequence[Pool], merge: Merge) -> Pool:
     """The union of several rankings, best first, each passage once.
 
@@ -166,12 +156,9 @@ class Search:
     read: int = 0
 
     def __post_init__(self) -> None:
-        check_merge(self.merge)
-        if self.m < 1 or self.read < 0:
-            raise InputError(
-                f"search.m is {self.m} and search.read {self.read}: at least 1 and at least 0 "
-                "are allowed."
-            )
+        check_choices(self, merge=Merge)
+        check_limits(**{"search.m": self.m})
+        check_range(**{"search.read": self.read})
 
     async def __call__(self, episode: Episode, texts: Sequence[str]) -> Pool:
         """Searches for each text; the passages for the reader, best first."""

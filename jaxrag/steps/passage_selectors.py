@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
 
 import numpy as np
 
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
 from jaxrag.functional.on_host import on_host
 from jaxrag.steps.episode import Episode, Pool, Scored
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError
 
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
 
@@ -61,8 +59,7 @@ class AIS:
 
     def __post_init__(self) -> None:
         check_limits(**{"select.k": self.k})
-        if self.score not in get_args(ais.Score):
-            raise InputError(f"select.score is {self.score!r}; allowed: {get_args(ais.Score)}.")
+        check_choices(self, score=ais.Score)
 
     async def __call__(self, episode: Episode, pool: Pool, query: str, pseudo: str) -> Scored:
         """Scores the stored vector of every candidate."""

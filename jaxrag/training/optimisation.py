@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import optax
 
 from jaxrag.core.checks import check_positive, check_range
-from jaxrag.types import InputError
 
 Decay = Literal["linear", "cosine", "constant"]
 Optimiser = Literal["adamw", "adafactor"]
@@ -82,11 +80,8 @@ def scheduled_optimiser(
 
 def check_length(steps: int, epochs: float, seed: int) -> None:
     """Checks length and seed of a training; InputError names a value out of range."""
-    if steps < 0 or not 0 < epochs < math.inf or seed < 0:
-        raise InputError(
-            f"steps is {steps}, epochs {epochs} and seed {seed}: epochs must be above 0, the "
-            "others 0 or more."
-        )
+    check_positive(epochs=epochs)
+    check_range(steps=steps, seed=seed)
 
 
 def check_optimiser(settings: Any, *names: str) -> None:

@@ -144,25 +144,16 @@ def test_checkpoints_of_other_jobs_are_not_missing() -> None:
         need_of("ars-1", run)
 
 
-def test_trainings_count_what_they_ask(table: dict[Any, CostRow]) -> None:
-    """R3 scores 100 passages of each question, and answers 1 + 20 evaluations."""
-    for name, prompts, kind, costs in (
-        ("r3_pools", "r3", "multiple_choice", {"llm_scores": 400.0}),
-        ("r3", "r3", "multiple_choice", {"llm_calls": 1.0}),
-        ("rrr", "errr_popqa", "open", {"llm_calls": 1.0}),
-    ):
-        table[name, prompts, kind] = CostRow(name, prompts, kind, 3, costs)
+def test_what_trainings_ask_is_unknown(table: dict[Any, CostRow]) -> None:
+    """Even where the calls of their methods are known; without a language model nothing is."""
+    for key in (("r3", "r3", "multiple_choice"), ("rrr", "errr_popqa", "open")):
+        table[key] = CostRow(*key, 3, {"llm_calls": 1.0})
     job: Any = r3.get_config("train_r3@paper-arc_challenge")
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
     need = need_of("TrainR3-1", dataclasses.replace(job, start=start), root=Path("made"))
-    assert need.questions == 1119
-    assert need.costs == {"llm_scores": 400 * 1119, "llm_calls": 21 * 299}
-    # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
-    # before the first step and after 10 and 20
-    ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")
-    need = need_of("TrainRrr-1", ppo)
-    assert need.questions == 900
-    assert need.costs == {"llm_calls": 21 * 128 + 3 * 997}
+    assert need.questions == 1119 and need.costs is None and need.index.startswith("Sidr")
+    need = need_of("TrainRrr-1", errr.get_config("train_rrr_qa@paper-popqa"))
+    assert need.questions == 900 and need.costs is None
     sidr = need_of("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
     assert sidr.questions == 79_168 and sidr.costs == {}
     assert needs_grid([sidr], {}).rows[0][3:7] == ("",) * 4

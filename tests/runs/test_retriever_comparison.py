@@ -221,7 +221,7 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"cutoff": 0}, "cutoff is 0"),
         ({"gain": "log"}, "gain is 'log'; allowed: linear, exponential"),
-        ({"relevant_from": 0}, "relevant_from 0"),
+        ({"relevant_from": 0}, "relevant_from is 0"),
     )
     for settings, said in wrong:
         with pytest.raises(InputError, match=said):

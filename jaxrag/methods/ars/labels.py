@@ -19,10 +19,11 @@ import numpy as np
 from jaxtyping import Float
 from rich.table import Table
 
+from jaxrag.core.checks import check_range
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import in_share
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.significance import Interval, intervals, resampled_means
+from jaxrag.evaluation.significance import Interval, interval, resampled_means
 from jaxrag.functional.ranking import auc
 from jaxrag.methods.ars.helpers import labels_source
 from jaxrag.methods.ars.ranker.scorer import SOURCE
@@ -69,8 +70,7 @@ class Config:
         return Needs(search=True) | dataclasses.replace(judge, helpers=helpers)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.compared <= 1:
-            raise InputError(f"compared is {self.compared}; it is a share from 0 to 1.")
+        check_range(1.0, compared=self.compared)
 
     async def answer(self, episode: Episode) -> Reply:
         """Rewrites, searches, and judges every passage once."""
@@ -126,7 +126,7 @@ class MakeLabels(TableJob):
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """Values of y and agreement of the judgements, with intervals."""
-        means = {name: intervals({"": column})[""] for name, column in _columns(lines).items()}
+        means = {name: interval(column) for name, column in _columns(lines).items()}
         rows = {name: mean for name, mean in means.items() if mean.n} | agreements(lines)
         table = Table("labels", "questions", "mean", "95 % interval")
         table.title = f"{len(lines)} questions"

@@ -11,9 +11,9 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from jaxrag.core.checks import check_limits, check_range
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.steps.episode import Episode
-from jaxrag.types import InputError
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning
 _NUMBER = re.compile(
@@ -49,13 +49,10 @@ class Rewriter:
     model: ModelSettings | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n <= 99 or self.tokens < 1 or not self.temperature >= 0:
-            raise InputError(
-                f"rewriter.n is {self.n}, tokens {self.tokens} and temperature "
-                f"{self.temperature}: 1 to 99 rewrites, at least 1 token, and 0 or more."
-            )
-        if not 0 <= self.word_tokens < math.inf:
-            raise InputError(f"rewriter.word_tokens is {self.word_tokens}: give 0 or more.")
+        check_limits(**{"rewriter.n": self.n, "rewriter.tokens": self.tokens})
+        check_range(99, **{"rewriter.n": self.n})
+        names = ("temperature", "word_tokens")
+        check_range(**{f"rewriter.{name}": getattr(self, name) for name in names})
 
     def most_tokens(self, question: str) -> int:
         """Most new tokens of all rewrites of a question."""

@@ -21,6 +21,7 @@ import dataclasses
 
 import numpy as np
 
+from jaxrag.core.checks import check_positive
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional.mixtures import log_mixture
@@ -30,7 +31,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, Scored
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
-from jaxrag.types import Generation, InputError, Passage
+from jaxrag.types import Generation, Passage
 
 _log_mixture = on_host(log_mixture)
 
@@ -54,8 +55,7 @@ class Config:
     reader: Reader = Reader(prompts="r3", answer_tokens=100)
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise InputError(f"temperature is {self.temperature}; it must be above 0.")
+        check_positive(temperature=self.temperature)
 
     async def answer(self, episode: Episode) -> Reply:
         """Searches, reads every passage alone, and chooses by the mixture.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core import jsonl
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings
@@ -23,7 +23,7 @@ from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, locate_file
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
-from jaxrag.steps.candidates import Merge, check_merge, merged
+from jaxrag.steps.candidates import Merge, merged
 from jaxrag.steps.episode import Pool
 from jaxrag.types import InputError, Question, Ranking
 
@@ -63,13 +63,8 @@ class QueryRecall:
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
-        check_choices(self, leakage=Leakage)
-        check_merge(self.merge)
-        if not self.depths or min(self.depths) < 1 or self.most < 1:
-            raise InputError(
-                f"depths are {self.depths} and most is {self.most}: give at least one depth, and "
-                "values of at least 1."
-            )
+        check_choices(self, leakage=Leakage, merge=Merge)
+        check_limits(most=self.most, depths=min(self.depths, default=0))
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Compares the queries; the path is that of the rows of the table, query_recall.jsonl.

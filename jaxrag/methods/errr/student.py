@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core import jsonl
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_range
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.store import Store, store_path
@@ -37,7 +37,7 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
-from jaxrag.evaluation.significance import intervals
+from jaxrag.evaluation.significance import intervals, plain
 from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries
 from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -134,16 +134,6 @@ def outcome(
 PAIRS = "pairs.jsonl"
 
 PARTS = ("train", "held_out", "test")
-
-
-def locate_pairs(spec: str) -> Path:
-    """The file of pairs, given as itself or as its directory.
-
-    Raises:
-      InputError: there is none.
-    """
-    made = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
-    return locate_file(spec, PAIRS, field="pairs", made=made)
 
 
 def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
@@ -301,11 +291,8 @@ def _column(values: Any) -> Float[np.ndarray, " q"]:
 
 def row(name: str, columns: Columns) -> dict[str, Any]:
     """A row of the table: for each metric [mean, low, high, n] with the interval over the pairs."""
-    plain = {
-        figure: [None if math.isnan(value) else value for value in mean]
-        for figure, mean in intervals(columns).items()
-    }
-    return {"student": name, "pairs": len(columns["loss"]), **plain}
+    means = {figure: plain(mean) for figure, mean in intervals(columns).items()}
+    return {"student": name, "pairs": len(columns["loss"]), **means}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,8 +330,7 @@ class TrainQueryOptimizer:
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, task=Task)
-        if self.evaluated < 0:
-            raise InputError(f"evaluated is {self.evaluated}; 0 or more is needed.")
+        check_range(evaluated=self.evaluated)
         wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
         if wanted != self.task or (self.training.best == "downstream" and not self.downstream):
             raise InputError(
@@ -359,7 +345,8 @@ class TrainQueryOptimizer:
           InputError: pairs, checkpoint or settings are invalid, ``workdir`` belongs to another job,
             or the loss is NaN.
         """
-        file = locate_pairs(self.pairs)
+        made = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
+        file = locate_file(self.pairs, PAIRS, field="pairs", made=made)
         pairs, held = read_pairs(file)
         pairs = without_leaks(
             pairs,

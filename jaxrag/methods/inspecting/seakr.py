@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrag.core.checks import check_choices, check_limits
+from jaxrag.core.checks import check_choices, check_limits, check_positive, check_range
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
 from jaxrag.functional.on_host import on_host
@@ -88,11 +88,10 @@ class Config:
         names = ("samples", "k", "max_steps", "max_passages", "tokens")
         check_limits(**{name: getattr(self, name) for name in names})
         check_choices(self, state=StatePart)
-        if self.alpha <= 0 or not 0 <= self.sure <= 1 or self.layer < -1:
-            raise InputError(
-                f"alpha is {self.alpha}, sure {self.sure} and layer {self.layer}: alpha is above "
-                "0, sure a probability, and layers count from 0, with -1 for the middle one."
-            )
+        check_positive(alpha=self.alpha)
+        check_range(1.0, sure=self.sure)
+        if self.layer < -1:
+            raise InputError(f"layer is {self.layer}: they count from 0; -1 is the middle one.")
 
     async def answer(self, episode: Episode) -> Reply:
         """Reasons step by step, then reads the answer from the steps and from the passages."""

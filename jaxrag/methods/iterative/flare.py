@@ -29,14 +29,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_limits, check_range
 from jaxrag.steps import loops
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, PassageSelector
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
-from jaxrag.types import Generation, InputError
+from jaxrag.types import Generation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +55,7 @@ class LookAhead:
     beta: float = 0.4
 
     def __post_init__(self) -> None:
-        if not (0 <= self.theta <= 1 and 0 <= self.beta <= 1):
-            raise InputError(
-                f"gate.theta is {self.theta} and gate.beta {self.beta}: probabilities, 0 to 1."
-            )
+        check_range(1.0, **{"gate.theta": self.theta, "gate.beta": self.beta})
 
     def retrieves(self, least: float) -> bool:
         """Whether to retrieve, given the least probability; theta 1 retrieves at probability 1."""

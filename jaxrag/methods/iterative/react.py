@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from jaxrag.core.checks import check_choices, check_limits
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.methods.iterative.actions import (
     Action,
     Page,
@@ -69,9 +69,8 @@ class Pages:
 
     def __post_init__(self) -> None:
         check_limits(**{"pages.n": self.n, "pages.show": self.show})
+        check_range(**{"pages.sentences": self.sentences})
         check_choices(self, by=Found)
-        if self.sentences < 0:
-            raise InputError(f"pages.sentences is {self.sentences}; it must be 0 (all) or more.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,9 +28,9 @@ from jaxrag.methods.r3.labels import POSITIVE, LabelledPool, Rules, make_pool
 from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import kinds, prompts
-from jaxrag.steps.episode import Candidates, Episode
-from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
-from jaxrag.steps.tools import Needs, Tools
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -99,31 +99,6 @@ class Environment:
             if outcome.error is not None:
                 raise InputError(f"Question {outcome.id}: {outcome.error}") from outcome.error
             yield outcome.id, outcome.value
-
-
-@dataclasses.dataclass(frozen=True)
-class Pooling:
-    """The calls of the offline stage for one question, as a method; only they matter.
-
-    Attributes:
-      candidates: the passages of the pool.
-      reader: of `Environment`.
-    """
-
-    name = "r3_pools"
-    needs = Needs(scores=True)
-
-    candidates: Candidates
-    reader: Reader
-
-    async def answer(self, episode: Episode) -> Reply:
-        """Scores the possible answers given each passage, and answers an open question from it."""
-        query, pseudo = episode.question.text, await episode.pseudo_for(self.candidates)
-        for passage in episode.passages(await self.candidates(episode, query, pseudo)):
-            await answer_logprobs(episode, passage)
-            if not question_kinds.options(episode.question):
-                await passes(episode, passage)
-        return NO_ANSWER
 
 
 class PooledQuestion(NamedTuple):

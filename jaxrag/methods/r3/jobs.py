@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.progress import progress
 from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import Dataset, DataSettings
@@ -26,7 +26,7 @@ from jaxrag.data.leakage import (
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.methods.r3 import r3, supervised_training, training
 from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder, train_towers
-from jaxrag.methods.r3.environment import Environment, Pooling, make_pools
+from jaxrag.methods.r3.environment import Environment, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, StepIndex, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.models.bert.towers import Towers
@@ -47,9 +47,8 @@ from jaxrag.runs.loading import (
     load_model,
     open_index_over,
 )
-from jaxrag.runs.run import Repeated, Run
+from jaxrag.runs.run import Run
 from jaxrag.runs.shares import share_directory
-from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
@@ -303,12 +302,10 @@ class TrainR3:
                 )
         elif self.start.search != "late":
             raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
-        if self.depth < 2 or self.reindex_every < 1 or self.reindex_epochs < 0:
-            raise InputError(
-                f"depth is {self.depth}, reindex_every {self.reindex_every} and reindex_epochs "
-                f"{self.reindex_epochs}: a pool needs at least 2 passages, and indexings are at "
-                "least 1 step apart."
-            )
+        check_limits(reindex_every=self.reindex_every)
+        check_range(reindex_epochs=self.reindex_epochs)
+        if self.depth < 2:
+            raise InputError(f"depth is {self.depth}; a pool needs at least 2 passages.")
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a retriever, or resumes its training; the path is that of the checkpoint.
@@ -371,22 +368,9 @@ class TrainR3:
             write(params)
         return trained(directory / RETRIEVER)
 
-    def costs(self, questions: int) -> tuple[Repeated, ...]:
-        """The offline stage, and the answers of every evaluation.
-
-        What the on-policy phase scores depends on the training: at most ``start.m`` passages of a
-        question that it has not seen, at each step.
-        """
-
-        def answering(method: Any, data: DataSettings, limit: int) -> Run:
-            return Run(method, data, self.model, self.start, limit=limit)
-
-        pools = Pooling(OnePath(n=self.depth), self.method.reader)
-        evaluation = answering(self.method, self.evaluation_data, self.evaluation_limit)
-        return (
-            Repeated(answering(pools, self.data, self.limit), 1),
-            Repeated(evaluation, 1 + self.training.evaluations),
-        )
+    def reading(self) -> Run:
+        """A run of the method on the training questions: with the models and index of training."""
+        return Run(self.method, self.data, self.model, self.start, limit=self.limit)
 
     def _search(
         self, questions: Sequence[Question], index: Any, environment: Environment, store: Store

@@ -105,13 +105,8 @@ def make_pool(
       logprobs: log P(y|q,d) of each passage, for each gold answer.
 
     Raises:
-      InputError: the lists differ in length, or a value is not a log-probability.
+      InputError: a value is not a log-probability.
     """
-    if not len(passages) == len(passes) == len(logprobs):
-        raise InputError(
-            f"{len(passages)} passages, {len(passes)} verdicts and {len(logprobs)} rows of "
-            "log-probabilities: each passage needs one of each."
-        )
     for passage, row in zip(passages, logprobs, strict=True):
         if not row or len(row) != len(logprobs[0]) or not all(p <= 0 for p in row):
             raise InputError(

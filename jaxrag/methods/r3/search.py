@@ -21,7 +21,7 @@ from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, late
 from jaxrag.retrieval.sidr.sparse import SparseIndex
-from jaxrag.types import InputError, Ranking
+from jaxrag.types import Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]
 """Rankings of some texts, and metrics such as the seconds of each part."""
@@ -106,10 +106,6 @@ class VectorSearch:
     every: int
     m: int = 20
     _open: tuple[int, SparseIndex | ExactIndex] | None = None
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InputError(f"every is {self.every}; it must be at least 1 step.")
 
     def at(self, encoder: TowersEncoder, step: int) -> Search:
         """See `Searcher.at`; its metrics are the seconds of indexing and of search."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import optax
 
-from jaxrag.core.checks import check_choices, check_positive, check_share
+from jaxrag.core.checks import check_choices, check_limits, check_positive, check_range, check_share
 from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.training.optimisation import check_optimiser, scheduled_optimiser
@@ -101,8 +101,7 @@ class RetrieverTraining(TrainingSettings):
             )
         if not all(0 < share < 1 for share in self.keep):
             raise InputError(f"keep is {self.keep}: shares of the training, between 0 and 1.")
-        if self.warmup_epochs < 0:
-            raise InputError(f"warmup_epochs is {self.warmup_epochs}; it must be 0 or more.")
+        check_range(warmup_epochs=self.warmup_epochs)
 
     def update_over(self, questions: int) -> Update:
         """Loss and optimiser of a training on ``questions`` questions: warm-up in steps."""
@@ -138,8 +137,7 @@ class SupervisedTraining(RetrieverTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.negatives < 0:
-            raise InputError(f"negatives is {self.negatives}; it must be 0 or more.")
+        check_range(negatives=self.negatives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,13 +170,10 @@ class R3Training(RetrieverTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self, phases=Phases)
-        if not 0 <= self.warmup <= 1:
-            raise InputError(f"warmup is {self.warmup}; it is a share from 0 to 1.")
-        if min(self.ahead, self.parts) < 1 or self.passages < 2:
-            raise InputError(
-                f"ahead is {self.ahead}, parts {self.parts} and passages {self.passages}: at least "
-                "1, 1 and 2."
-            )
+        check_range(1.0, warmup=self.warmup)
+        check_limits(ahead=self.ahead, parts=self.parts)
+        if self.passages < 2:
+            raise InputError(f"passages is {self.passages}; it must be at least 2.")
 
     def is_online(self, step: int, steps: int) -> bool:
         """Whether step ``step``, from 0, learns from retrieved passages."""

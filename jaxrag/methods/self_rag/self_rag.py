@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_range
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import self_rag
@@ -103,8 +103,7 @@ class Config:
         check_choices(
             self, mode=Mode, retrieve=Retrieve, form=segments.Form, fidelity=self_rag.Rule
         )
-        if not 0 <= self.threshold <= 1:
-            raise InputError(f"threshold is {self.threshold}: a probability, 0 to 1.")
+        check_range(1.0, threshold=self.threshold)
         if min(self.beam, self.most, self.segment_tokens) < 1:
             raise InputError(
                 f"beam is {self.beam}, depth {self.depth} and segment_tokens "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from jaxrag.core.checks import check_limits, check_range, check_share
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -83,13 +84,10 @@ class NewT5:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.width, self.inner, self.heads, self.head_width, self.layers) < 1:
-            raise InputError(f"{self}: all sizes must be at least 1.")
-        if not 0 <= self.dropout < 1 or min(self.seed, self.vocabulary) < 0:
-            raise InputError(
-                f"dropout is {self.dropout}, seed {self.seed} and vocabulary {self.vocabulary}; "
-                "dropout must be from 0 to below 1, the others 0 or more."
-            )
+        sizes = ("width", "inner", "heads", "head_width", "layers")
+        check_limits(**{name: getattr(self, name) for name in sizes})
+        check_share(dropout=self.dropout)
+        check_range(seed=self.seed, vocabulary=self.vocabulary)
 
 
 class TokenPairs(NamedTuple):

@@ -221,7 +221,7 @@ def test_missing_helpers_are_named(config, said):
     "build, said",
     [
         (lambda: Search(m=0), "search.m is 0"),
-        (lambda: Search(read=-1), "read -1"),
+        (lambda: Search(read=-1), "search.read is -1"),
         (lambda: Search(merge="best"), "merge is 'best'"),
         (lambda: Fixed(0), "k is 0"),
         (lambda: ars_labels.Config(compared=2.0), "compared is 2.0"),

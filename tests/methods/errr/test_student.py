@@ -14,8 +14,9 @@ from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
 from jaxrag.methods.errr import student as job
-from jaxrag.methods.errr.student import StudentEvaluator, locate_pairs, read_pairs, similarity
+from jaxrag.methods.errr.student import PAIRS, StudentEvaluator, read_pairs, similarity
 from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.runs.job import locate_file
 from jaxrag.runs.run import Run
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.reader import Reader, Reply
@@ -239,21 +240,25 @@ def test_invalid_pairs(tmp_path: Path, some: Any, told: str) -> None:
         read_pairs(write(tmp_path / "pairs", some))
 
 
+def located(spec: str) -> Path:
+    return locate_file(spec, PAIRS, field="pairs", made="a run")
+
+
 def test_valid_pairs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = broken(5, target=None)
     some[6]["part"], some[0]["part"] = "test", "held_out"
     file = write(tmp_path / "pairs", some)
-    known, held = read_pairs(locate_pairs(str(tmp_path / "pairs")))
+    known, held = read_pairs(located(str(tmp_path / "pairs")))
     assert [pair.question_id for pair in held] == ["q0", "q1"]
     assert [pair.question_id for pair in known] == ["q2", "q3", "q4", "q7", "q8", "q9"]
     assert known[0] == TextPair("q2", "find 2", QUERIES[2])
-    assert "1 of 10 lines" in caplog.text and locate_pairs(str(file)) == file
+    assert "1 of 10 lines" in caplog.text and located(str(file)) == file
     monkeypatch.chdir(tmp_path / "pairs")  # nothing named is not the directory one happens to be in
     for spec in ("", str(tmp_path), str(tmp_path / "none")):
         with pytest.raises(InputError, match=r"where there is no pairs\.jsonl"):
-            locate_pairs(spec)
+            located(spec)
 
 
 def test_invalid_settings() -> None:

@@ -189,7 +189,7 @@ def test_it_terminates_on_any_output(texts, number) -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     for changes, said in [({"samples": 0}, "samples is 0"), ({"alpha": 0.0}, "alpha is 0.0"),
-                          ({"sure": 1.5}, "sure 1.5"), ({"layer": -2}, "layer -2"),
+                          ({"sure": 1.5}, "sure is 1.5"), ({"layer": -2}, "layer is -2"),
                           ({"state": "logits"}, "state is 'logits'")]:  # fmt: skip
         with pytest.raises(InputError, match=said):
             config(**changes)

@@ -190,7 +190,7 @@ def test_epochs_between_indexings_are_passes_over_the_questions_with_pools(
         job.execute(tmp_path / "run")
     [(questions, every)] = seen
     assert questions > 4 and every == round(1.5 * questions / 2)
-    with pytest.raises(InputError, match="reindex_epochs -1"):
+    with pytest.raises(InputError, match="reindex_epochs is -1"):
         dataclasses.replace(made, reindex_epochs=-1)
 
 

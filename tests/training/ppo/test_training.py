@@ -248,7 +248,7 @@ def test_invalid_sources_are_refused(student: Student) -> None:
     [
         ({"rollouts": 10, "batch": 4}, "a multiple of batch"),
         ({"batch": 0}, "batch 0"),
-        ({"epochs": 0.0}, "epochs 0"),
+        ({"epochs": 0.0}, "epochs is 0"),
         ({"clip": 1.0}, "clip is 1.0"),
         ({"decay": 1.5}, "decay is 1.5; it must be from 0 to 1"),
         ({"learning_rate": math.nan}, "learning_rate is nan; it must be 0 or more"),

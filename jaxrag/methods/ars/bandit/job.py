@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrag.core import jsonl
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_limits, check_range
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
 from jaxrag.data.leakage import write_trained_on
@@ -88,8 +88,7 @@ class TrainBandit:
                 f"The policies {policies} or penalties {list(self.penalties)} hold one twice."
             )
         check_limits(seeds=self.seeds, arms=self.arms)
-        if self.workers < 0:
-            raise InputError(f"workers is {self.workers}; give 0 or more.")
+        check_range(workers=self.workers)
 
     @property
     def schemes(self) -> tuple[RewardScheme, ...]:
@@ -110,11 +109,6 @@ class TrainBandit:
         tables = [read_table(path, arms=self.arms) for path in self.tables]
         for table in tables[1:]:
             _check_comparable(tables[0], table)
-        if (Path(workdir) / "selector.json").exists():
-            raise InputError(
-                f"{workdir} was written when bandits were called selectors. Its report.html and "
-                "the checkpoints in selectors are still read; train in another directory."
-            )
         settings = dataclasses.asdict(self)
         for name in ("tables", "workers"):  # paths and parallelism do not change results
             del settings[name]

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core.checks import check_choices, check_limits, check_positive
+from jaxrag.core.checks import check_choices, check_limits, check_positive, check_range
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
 from jaxrag.functional.bandits.confidence import Confidence, diagonal, full, zero_width
 from jaxrag.functional.bandits.confidence_dual import dual
 from jaxrag.functional.bandits.interaction import Bandit
-from jaxrag.functional.bandits.networks import Network, linear_uniform, mlp
 from jaxrag.functional.bandits.policies import epsilon_greedy, linear_ucb, thompson
 from jaxrag.types import InputError
 
@@ -98,9 +97,8 @@ class NeuralUcb:
 
     def __post_init__(self) -> None:
         check_choices(self, confidence=ConfidenceForm)
-        check_limits(pulls=self.pulls)
-        if self.width < 1 or not (math.isfinite(self.beta) and self.beta >= 0):
-            raise InputError(f"width is {self.width} and beta {self.beta}: give at least 1 and 0.")
+        check_limits(pulls=self.pulls, width=self.width)
+        check_range(beta=self.beta)
         check_positive(regularization=self.regularization, learning_rate=self.learning_rate)
 
     name = "NeuralUCB"
@@ -109,10 +107,6 @@ class NeuralUcb:
         if self.confidence == "dual":
             return functools.partial(dual, pulls=self.pulls)
         return full if self.confidence == "full" else diagonal
-
-    def network(self, d: int, arms: int) -> Network:
-        """The networks of all arms."""
-        return mlp(d, arms, hidden=(self.width,))
 
     def bandit(
         self, d: int, arms: int, batch: int, *, matrix: Callable[..., Confidence] | None = None
@@ -157,12 +151,6 @@ class ReleasedNeuralUcb:
         check_limits(width=self.width, steps=self.steps, capacity=self.capacity)
         check_positive(
             nu=self.nu, regularization=self.regularization, learning_rate=self.learning_rate
-        )
-
-    def network(self, d: int, arms: int) -> Network:
-        """The one network of all arms."""
-        return mlp(
-            d, arms, hidden=(self.width,), shared=True, bias=True, initializer=linear_uniform
         )
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
@@ -211,8 +199,7 @@ class EpsilonGreedy:
     name = "epsilon-greedy"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon <= 1:
-            raise InputError(f"epsilon is {self.epsilon}; a probability lies between 0 and 1.")
+        check_range(1.0, epsilon=self.epsilon)
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
         """The policy for contexts of ``d`` features."""
@@ -233,11 +220,8 @@ class LinUcb:
     name = "LinUCB"
 
     def __post_init__(self) -> None:
-        if not self.alpha >= 0 or not self.regularization > 0:
-            raise InputError(
-                f"alpha is {self.alpha} and regularization {self.regularization}: give at least 0 "
-                "and more than 0."
-            )
+        check_range(alpha=self.alpha)
+        check_positive(regularization=self.regularization)
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
         """The policy for contexts of ``d`` features."""
@@ -264,8 +248,5 @@ class BanditTraining:
     dimensions: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.epochs, self.batch) < 1 or self.dimensions < 0:
-            raise InputError(
-                f"epochs, batch and dimensions are {self.epochs}, {self.batch} and "
-                f"{self.dimensions}: give at least 1, 1 and 0."
-            )
+        check_limits(epochs=self.epochs, batch=self.batch)
+        check_range(dimensions=self.dimensions)

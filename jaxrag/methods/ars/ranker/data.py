@@ -21,7 +21,6 @@ from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.functional.ranking import Ties
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.rerank import CrossEncoderReranker
-from jaxrag.runs.job import locate_file
 from jaxrag.training.loop import Data
 from jaxrag.training.trainer import shuffled_batches
 from jaxrag.types import InputError
@@ -50,21 +49,11 @@ Labels = Mapping[str, RankingExample]
 """A question with its labels of each kind, see `Label`."""
 
 
-def locate_labels(labels: str) -> Path:
-    """The file ``labels``, or that in the directory ``labels``.
-
-    Raises:
-      InputError: it does not exist.
-    """
-    made = "jaxrag run with configs/ars.py:make_labels@DATA"
-    return locate_file(labels, FILE, field="labels", made=made)
-
-
 def read_labels(path: Path, *, label: str) -> list[Labels]:
     """All questions of a file.
 
     Args:
-      path: see `locate_labels`.
+      path: of the file.
       label: the kind that is trained on, which every line must have.
 
     Raises:

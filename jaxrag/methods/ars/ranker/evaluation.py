@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
+from jaxrag.evaluation.significance import intervals, paired_difference, plain
 from jaxrag.functional.ranking import kendall_tau, ndcg, pairwise_accuracy
 from jaxrag.methods.ars.ranker.data import RankingExample
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -90,18 +89,13 @@ def table(label: str, columns: Columns) -> list[dict[str, Any]]:
     for name in dict.fromkeys(column.rpartition(" ")[0] for column in columns):
         row: dict[str, Any] = {"ranker": name, "labels": label}
         row["questions"] = len(columns[f"{name} ndcg"])
-        row |= {metric: _plain(found[f"{name} {metric}"]) for metric in METRICS}
+        row |= {metric: plain(found[f"{name} {metric}"]) for metric in METRICS}
         if name != "trained":
             row["trained_minus"] = {
-                metric: _plain(
+                metric: plain(
                     paired_difference(columns[f"trained {metric}"], columns[f"{name} {metric}"])
                 )
                 for metric in METRICS
             }
         rows.append(row)
     return rows
-
-
-def _plain(found: Interval | Difference) -> list[float | int | None]:
-    """As JSON: null where no question defines a metric."""
-    return [None if math.isnan(value) else value for value in found]

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core import jsonl
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_range, check_share
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file
 from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.methods.ars.ranker import evaluation, scorer, training
 from jaxrag.methods.ars.ranker.data import (
     FIELDS,
+    FILE,
     Label,
     Labels,
     RankingExample,
     check_varied,
-    locate_labels,
     read_labels,
     split,
 )
@@ -44,7 +44,7 @@ from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.processes import is_first
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.retrieval.rerank import CrossEncoderReranker
-from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
 from jaxrag.training.loop import Evaluation
 from jaxrag.types import InputError
@@ -89,15 +89,13 @@ class TrainRanker:
 
     def __post_init__(self) -> None:
         check_choices(self, label=Label, leakage=Leakage)
-        if not 0 <= self.held_out < 1:
-            raise InputError(f"held_out is {self.held_out}; a share from 0 to below 1 is needed.")
+        check_share(held_out=self.held_out)
+        check_range(head_seed=self.head_seed)
         if not self.held_out and self.training.evaluate_every:
             raise InputError(
                 f"held_out is 0, so nothing can be evaluated every {self.training.evaluate_every} "
                 "steps: set training.evaluate_every=0."
             )
-        if self.head_seed < 0:
-            raise InputError(f"head_seed is {self.head_seed}; 0 or more is needed.")
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a ranker, or continues its training; the outcome's path is its checkpoint.
@@ -106,7 +104,8 @@ class TrainRanker:
           InputError: labels, checkpoint or settings do not fit, ``workdir`` belongs to another job,
             or the loss is NaN.
         """
-        file = locate_labels(self.labels)
+        made = "jaxrag run with configs/ars.py:make_labels@DATA"
+        file = locate_file(self.labels, FILE, field="labels", made=made)
         source = scorer.read_source(file.parent)
         train, held = _split(self, file)
         examples = [one[self.label] for one in held]

@@ -15,12 +15,11 @@ import numpy as np
 
 from jaxrag.core import jsonl
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.evaluation.significance import interval
+from jaxrag.evaluation.significance import interval, plain
 from jaxrag.evaluation.training_log import changes, evaluations, read_training
 from jaxrag.models.processes import is_first
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo.rollouts import PPOExample, Reward
-from jaxrag.types import InputError
 
 CURVES, TABLE = "curves.jsonl", "ppo.jsonl"
 """Names of curves and table in the directory of a job."""
@@ -47,12 +46,12 @@ def evaluation_of(
 
 def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
     """Rewards, and the numbers of their records by name; NaN where a record lacks one."""
-    plain = [
+    numbers = [
         {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
         for record in records
     ]
-    names = dict.fromkeys(name for record in plain for name in record)
-    found = {name: np.array([record.get(name, np.nan) for record in plain]) for name in names}
+    names = dict.fromkeys(name for record in numbers for name in record)
+    found = {name: np.array([record.get(name, np.nan) for record in numbers]) for name in names}
     return {"reward": np.asarray(rewards, np.float64)} | found
 
 
@@ -84,17 +83,6 @@ def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Pat
     return Path(workdir)
 
 
-def check_seeds(seeds: int, evaluate_every: int) -> None:
-    """Refuses fewer than 1 seed, and a training without evaluations."""
-    if seeds < 1:
-        raise InputError(f"seeds is {seeds}; at least 1 is needed.")
-    if evaluate_every < 1:
-        raise InputError(
-            f"training.evaluate_every is {evaluate_every}: curves and table show evaluations, so "
-            "give the steps between two evaluations."
-        )
-
-
 def write(directory: Path, trainings: Sequence[Path]) -> None:
     """Curves and table of trainings that differ in the seed alone.
 
@@ -106,30 +94,19 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
     read = [read_training(one) for one in trainings]
     found = [evaluations(one) for one in read]
     lines = [
-        {"figure": name, "step": step, "mean": list(interval(_mean(found, name, place)))}
+        {"figure": name, "step": step, "mean": plain(interval(_mean(found, name, place)))}
         for name, points in found[0].items()
         for place, (step, _) in enumerate(points)
     ]
     every = changes(read)
     rows = [
-        {"figure": one.name, "seeds": len(read), "before": list(one.before),
-         "after": list(one.after), "difference": list(one.difference)}
+        {"figure": one.name, "seeds": len(read), "before": plain(one.before),
+         "after": plain(one.after), "difference": plain(one.difference)}
         for one in every[-len(found[0]):]
     ]  # fmt: skip
-    for name, some in ((CURVES, lines), (TABLE, rows)):
-        jsonl.write(directory / name, map(_without_nan, some))
+    jsonl.write(directory / CURVES, lines)
+    jsonl.write(directory / TABLE, rows)
 
 
 def _mean(found: Sequence[Any], name: str, place: int) -> Any:
     return np.mean([one[name][place][1] for one in found], axis=0)
-
-
-def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
-    """The line with null in place of NaN, which JSON lacks."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        return None if isinstance(value, float) and np.isnan(value) else value
-
-    return {name: plain(value) for name, value in line.items()}

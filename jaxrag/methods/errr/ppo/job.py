@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 from pathlib import Path
 
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.leakage import (
@@ -28,13 +28,13 @@ from jaxrag.data.leakage import (
 )
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.methods.errr import queries, rrr
-from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
+from jaxrag.methods.errr.ppo.figures import evaluation_of, over_seeds
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.models.processes import is_first
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import check_model, describe_job, load_data, load_model
 from jaxrag.runs.parts import open_index
-from jaxrag.runs.run import Repeated, Run
+from jaxrag.runs.run import Run
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
@@ -77,24 +77,16 @@ class TrainRrr:
     leakage: Leakage = "refuse"
     seeds: int = 1
 
-    def costs(self, questions: int) -> tuple[Repeated, ...]:
-        """The rollouts of all steps, and the answers of every evaluation."""
-        steps, every = self.training.steps_over(questions), self.training.evaluate_every
-        rollouts = dataclasses.replace(self.run, limit=self.training.rollouts)
-        held_out = dataclasses.replace(
-            self.run, data=self.evaluation_data, limit=self.evaluation_limit
-        )
-        evaluations = 1 + steps // every if every else 0
-        return Repeated(rollouts, self.seeds * steps), Repeated(held_out, self.seeds * evaluations)
-
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage)
         _ = self.rewriter  # refuses another method, or a writer without training
-        if self.evaluation_limit < 0:
+        check_range(evaluation_limit=self.evaluation_limit)
+        check_limits(seeds=self.seeds)
+        if self.training.evaluate_every < 1:
             raise InputError(
-                f"evaluation_limit is {self.evaluation_limit}; it must be 0 (all) or more."
+                f"training.evaluate_every is {self.training.evaluate_every}: curves and table show "
+                "evaluations, so give the steps between two evaluations."
             )
-        check_seeds(self.seeds, self.training.evaluate_every)
 
     @property
     def method(self) -> rrr.Config:

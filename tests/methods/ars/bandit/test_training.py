@@ -190,7 +190,7 @@ BAD = {
     "NaN penalty": (partial(RewardScheme, penalty=float("nan")), "penalty is nan"),
     "infinite weight": (partial(RewardScheme, first=float("inf")), "first is inf"),
     "width": (partial(NeuralUcb, width=0), "width is 0"),
-    "beta": (partial(NeuralUcb, beta=-1.0), "beta -1"),
+    "beta": (partial(NeuralUcb, beta=-1.0), "beta is -1"),
     "lambda of Z": (partial(NeuralUcb, regularization=0.0), "regularization is 0"),
     "learning rate": (partial(NeuralUcb, learning_rate=float("nan")), "learning_rate is nan"),
     "epsilon": (partial(EpsilonGreedy, 1.5), "epsilon is 1.5"),

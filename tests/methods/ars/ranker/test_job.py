@@ -12,7 +12,7 @@ import pytest
 
 from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.methods.ars.ranker import evaluation, job, scorer
-from jaxrag.methods.ars.ranker.data import RankingExample, locate_labels, read_labels, split
+from jaxrag.methods.ars.ranker.data import RankingExample, read_labels, split
 from jaxrag.methods.ars.ranker.evaluation import metrics, random_orders, table
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.types import InputError
@@ -185,7 +185,6 @@ def test_cosines_of_question_and_rewrite() -> None:
 
 def test_labels_of_each_kind(tmp_path: Path) -> None:
     file = write(tmp_path, lines())
-    assert locate_labels(str(tmp_path)) == locate_labels(str(file)) == file
     found = read_labels(file, label="model")
     assert [one["model"] for one in found] == small_ranker.examples(12)
     assert found[0]["gold"].labels == tuple(5 - y for y in found[0]["model"].labels)
@@ -231,8 +230,6 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path, [line | {"labels": [2] * len(line["rewrites"])} for line in lines()])
     with pytest.raises(InputError, match="in none of the 12 questions do two rewrites differ"):
         read_labels(file, label="model")
-    with pytest.raises(InputError, match=r"where there is no labels\.jsonl"):
-        locate_labels(str(tmp_path / "nowhere"))
 
 
 def test_invalid_jobs_are_refused(tmp_path: Path) -> None:
