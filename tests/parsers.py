@@ -6,7 +6,7 @@ from jaxrag.methods.ars.relevance import word_judgement
 from jaxrag.methods.ars.rewrites import parse_rewrites
 from jaxrag.methods.baselines.cor import read_order
 from jaxrag.methods.errr import parsed_queries
-from jaxrag.methods.inspecting import seakr, words
+from jaxrag.methods.inspecting import words
 from jaxrag.methods.iterative import actions
 from jaxrag.methods.iterative.adaptive_rag import first_label
 from jaxrag.methods.self_rag import reflection
@@ -55,7 +55,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "first_line": actions.first_line,
     "with_full_stop": loops.with_full_stop,
     "whole": lambda text: reflection.whole(text, Generation(text, (), (), "stop", 0)),
-    "seakr._valid": seakr._valid,
     "plain": pages.plain,
     "plain, tags": lambda text: pages.plain(text, tags=True),
     "shortened": engines.shortened,

@@ -118,7 +118,9 @@ class RetrieverComparison:
                 lines = self._lines(dataset, settings, index)
                 jsonl.write(_rankings(directory, number), lines)
                 columns = _columns(lines)
-                row = _row(dataset, settings, columns)
+                row: dict[str, Any] = {"data": dataset.name, "index": settings.name}
+                row["questions"] = max(map(len, columns.values()))
+                row |= {name: list(one) for name, one in intervals(columns).items()}
                 first = number - number % len(self.indexes)
                 if number > first:
                     other = _columns(jsonl.read(_rankings(directory, first)))
@@ -325,12 +327,6 @@ def ir_accuracy(
     """1 where the first passage contains a gold answer; NaN where `holds_answer` is undefined."""
     holds = map(holds_answer, questions, first)
     return np.array([math.nan if one is None else float(one) for one in holds])
-
-
-def _row(dataset: Dataset, settings: IndexSettings, columns: Columns) -> dict[str, Any]:
-    questions = max(map(len, columns.values()))
-    row = {"data": dataset.name, "index": settings.name, "questions": questions}
-    return row | {name: list(one) for name, one in intervals(columns).items()}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

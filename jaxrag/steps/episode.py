@@ -402,16 +402,12 @@ class Episode:
         except BaseException:  # a method may go on without it
             searches[:] = [other for other in searches if other is not record]
             raise
-        pool = self._visible(Pool(ranking.ids, ranking.scores)).first(k)
+        pool = Pool(ranking.ids, ranking.scores)
+        if hidden := self.question.hidden:
+            pool = pool.at([i for i, name in enumerate(self.ids(pool)) if name not in hidden])
+        pool = pool.first(k)
         record["ids"], record["scores"] = self.ids(pool), list(pool.scores)
         return pool
-
-    def _visible(self, pool: Pool) -> Pool:
-        """The passages that are not hidden from the question."""
-        hidden = self.question.hidden
-        if not hidden:
-            return pool
-        return pool.at([i for i, name in enumerate(self.ids(pool)) if name not in hidden])
 
     async def select(
         self, selector: PassageSelector, pool: Pool, query: str, pseudo: str = ""

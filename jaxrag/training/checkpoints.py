@@ -92,11 +92,13 @@ class Checkpoints:
         arrays = flatten(state)
         record: dict[str, Any] = {"data": data, "arrays": described(arrays)}
         record["seal"] = _seal(record)
+        # of several processes, Orbax takes no array of one of them
+        saved = {n: np.asarray(x) if _is_of_one_process(x) else x for n, x in arrays.items()}
         try:
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave({n: _saved(x) for n, x in arrays.items()}),
+                    state=ocp.args.StandardSave(saved),
                     record=ocp.args.JsonSave(record),
                 ),
             )
@@ -201,11 +203,6 @@ def _is_sealed(record: Any) -> bool:
 def _is_of_one_process(array: jax.Array) -> bool:
     """Whether an array is on devices of this process alone, though there are others."""
     return jax.process_count() > 1 and array.is_fully_addressable
-
-
-def _saved(array: jax.Array) -> jax.Array | np.ndarray:
-    """What Orbax is given: of several processes, it takes no array of one of them."""
-    return np.asarray(array) if _is_of_one_process(array) else array
 
 
 def _damaged(where: Path, what: str) -> InputError:

@@ -24,7 +24,7 @@ from jaxrag.data.draw import Draw
 from jaxrag.engines.scheduler import gather
 from jaxrag.evaluation.metrics import accuracy
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.significance import Interval, intervals
+from jaxrag.evaluation.significance import intervals
 from jaxrag.methods.ars.bandit.reward_table import CONFIG, CONTEXTS, REWARDS, ids_hash
 from jaxrag.methods.ars.helpers import rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
@@ -147,14 +147,13 @@ class MakeRewards(TableJob):
         columns = {n: np.array([line[n] for line in test]) for n in ("correct", "f1", "base")}
         for k in range(columns["base"].shape[1]):
             found = intervals({name: values[:, k] for name, values in columns.items()})
-            scores = (_percent(found[name]) for name in ("correct", "f1"))
+            scores = (
+                f"{100 * one.mean:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+                for one in (found["correct"], found["f1"])
+            )
             shown.add_row(str(k + 1), *scores, f"{found['base'].mean:.3f}")
         shown.add_row("best of each", "", "", f"{columns['base'].max(1).mean():.3f}")
         return shown
-
-
-def _percent(found: Interval) -> str:
-    return f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
 
 
 def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:

@@ -58,16 +58,14 @@ class Config:
 
     def __post_init__(self) -> None:
         check_limits(k=self.k)
-        if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
+        alpha, temperature = self.alpha, self.temperature
+        possible = alpha >= 0 and temperature > 0
+        if not (possible and alpha * math.log(2) - math.log(temperature) < _SPREAD):
             raise InputError(
-                f"alpha is {self.alpha} and temperature {self.temperature}: alpha must be at least "
+                f"alpha is {alpha} and temperature {temperature}: alpha must be at least "
                 "0, temperature above 0, and 2^alpha / temperature within float32. For the k best "
                 "without chance use standard_rag."
             )
-
-    @property
-    def _spread(self) -> float:
-        return self.alpha * math.log(2) - math.log(self.temperature)
 
     async def answer(self, episode: Episode) -> Reply:
         """Draws passages, then reads."""

@@ -253,7 +253,8 @@ class _Notes:
         rationale = "\n".join(line for line in lines if stated_answer(line) is None)
         readings = await gather(self._stated(rationale), self._stated(self.pool))
         names = ("steps", "passages")
-        valid = [_valid(reading.reply.text) for reading in readings]
+        stated = [stated_answer(reading.reply.text) for reading in readings]
+        valid = [text is not None and "unknown" not in text.lower() for text in stated]
         scores = [reading.uncertainty for reading in readings]
         # as released: of two equally uncertain ones, that of the passages
         order = [1, 0] if valid[0] == valid[1] else [valid.index(True)]
@@ -272,9 +273,3 @@ class _Notes:
         text = f"{so_far} {forced.reply.text}".strip()
         made = loops.joined(text, [sampled.reply.generation, forced.reply.generation])
         return sampled._replace(reply=sampled.reply._replace(text=text, raw=text, generation=made))
-
-
-def _valid(text: str) -> bool:
-    """Whether a text states an answer other than unknown."""
-    stated = stated_answer(text)
-    return stated is not None and "unknown" not in stated.lower()

@@ -120,7 +120,11 @@ class MakeComplexityPairs(TableJob):
                 f"{self.run.name}: no question is left to train on; label more questions, or set "
                 "run.method.bias to another than drop."
             )
-        write_text(workdir / COUNTS, json.dumps(_counted(lines), indent=2) + "\n")
+        counts = {
+            field: dict(sorted(collections.Counter(line[field] for line in lines).items()))
+            for field in ("part", "target", "label_from")
+        }
+        write_text(workdir / COUNTS, json.dumps(counts, indent=2) + "\n")
         return lines
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
@@ -150,12 +154,4 @@ def pair_line(record: Mapping[str, Any], method: Config) -> dict[str, Any] | Non
         "input": template.prompt(question=record["question"]),
         "target": template.words[place],
         "label_from": "silver" if label["silver"] else "bias",
-    }
-
-
-def _counted(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """How many pairs there are of each part, target and origin."""
-    return {
-        field: dict(sorted(collections.Counter(line[field] for line in lines).items()))
-        for field in ("part", "target", "label_from")
     }

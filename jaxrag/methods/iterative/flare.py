@@ -93,7 +93,9 @@ class Config:
         records: list[dict[str, Any]] = []
         while len(kept) < self.max_sentences:
             sentence = await self._next_sentence(episode, kept, records)
-            kept.append(sentence._replace(text=_complete(sentence)))
+            cut = sentence.generation.finish_reason == "length"
+            text = sentence.text if cut else loops.with_full_stop(sentence.text)
+            kept.append(sentence._replace(text=text))
             if loops.is_last(sentence, self.reader):
                 break
         decided = [record for record in records if record["least"] is not None]
@@ -188,9 +190,3 @@ def _words(reply: Reply, episode: Episode) -> list[tuple[str, float]] | None:
         (span.group(), math.exp(min(logprobs[first:last], default=0.0)))
         for span, (first, last) in zip(spans, itertools.pairwise([0, *ends]), strict=True)
     ]
-
-
-def _complete(reply: Reply) -> str:
-    """The sentence with its full stop, unless it was cut."""
-    cut = reply.generation.finish_reason == "length"
-    return reply.text if cut else loops.with_full_stop(reply.text)

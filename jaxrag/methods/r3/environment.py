@@ -186,7 +186,11 @@ def make_pools(
     lines, prepared = [], []
     for question, (verdicts, logprobs) in zip(questions, shared(questions, ask), strict=True):
         rows = list(found[question.id])
-        pool = _pool(question, rows, verdicts, logprobs)
+        each = logprobs  # of a closed question's, the thresholds are of the gold option
+        if question_kinds.options(question):
+            gold = question_kinds.gold_option(question)
+            each = [[row[gold]] for row in logprobs]
+        pool = make_pool(rows, verdicts, each)
         line = {"question_id": question.id, "passages": rows, "passes": verdicts}
         line["logprobs"] = [[round(value, 6) for value in row] for row in logprobs]
         if isinstance(pool, LabelledPool):
@@ -207,16 +211,3 @@ def make_pools(
             "model, better prompts, or deeper pools."
         )
     return prepared
-
-
-def _pool(
-    question: Question,
-    rows: Sequence[int],
-    verdicts: Sequence[bool],
-    logprobs: Sequence[Sequence[float]],
-) -> LabelledPool | str:
-    """The pools, with thresholds by the gold answers' probabilities; or why there are none."""
-    if question_kinds.options(question):
-        gold = question_kinds.gold_option(question)
-        logprobs = [[row[gold]] for row in logprobs]
-    return make_pool(rows, verdicts, logprobs)

@@ -17,7 +17,6 @@ import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.functional import ppo
@@ -49,11 +48,13 @@ from jaxrag.training.student.student import Student
 def update_policy(
     functions: PPOStep, settings: PPOTraining, state: PPOState, rollouts: Rollouts, at: int
 ) -> tuple[PPOState, dict[str, Any]]:
-    """Passes over the texts, stopping early where the policy has moved beyond ``kl_bound``."""
+    """Passes over the texts, each in an order of its own, until one moves beyond ``kl_bound``."""
     updates: list[Mapping[str, Any]] = []
     beta, bound = float(state.coefficient), settings.kl_bound
     explained = ppo.explained_variance(rollouts.values, rollouts.returns, where=rollouts.where)
-    for rows in _batches(settings, np.random.default_rng([settings.seed, at])):
+    random = np.random.default_rng([settings.seed, at])
+    passes = [random.permutation(settings.rollouts) for _ in range(settings.passes)]
+    for rows in np.concatenate(passes).astype(np.int32).reshape(-1, settings.batch):
         state, metrics = functions.update(state, rollouts, rows)
         updates.append(metrics)
         if bound and not float(metrics["approximate_kl"]) <= bound:
@@ -63,12 +64,6 @@ def update_policy(
     if np.isfinite(explained):
         means["explained_variance"] = float(explained)
     return state, means | {"updates": len(updates), "coefficient": beta}
-
-
-def _batches(settings: PPOTraining, random: np.random.Generator) -> list[Int[np.ndarray, " b"]]:
-    """Rows of each update; every pass has all texts, in another order."""
-    passes = [random.permutation(settings.rollouts) for _ in range(settings.passes)]
-    return list(np.concatenate(passes).astype(np.int32).reshape(-1, settings.batch))
 
 
 def train(

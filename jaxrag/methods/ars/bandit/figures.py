@@ -72,7 +72,8 @@ def _rewards(
         plots.draw_curves(axes, dict(enumerate(map(over_seeds, values.values()))))
         axes.set(xlabel="epoch", ylabel="reward")
         for name, style in _REFERENCES.items():
-            reward = _row(table, name)["means"]["reward"]["mean"]
+            row = next(r for r in table["results"] if r["policy"] == name and r["penalty"] is None)
+            reward = row["means"]["reward"]["mean"]
             axes.axhline(reward, label=name, color=colours()[0]["soft"], linewidth=1.2, ls=style)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=10)
 
@@ -177,8 +178,3 @@ def _figure(
 def _learner(table: Table) -> str:
     """The policy that is trained under all schemes, which is the first of the first scheme."""
     return table["results"][0]["policy"]
-
-
-def _row(table: Table, policy: str) -> Mapping[str, Any]:
-    """A policy's row under the weights."""
-    return next(r for r in table["results"] if r["policy"] == policy and r["penalty"] is None)

@@ -105,18 +105,14 @@ def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
         )
     lines = _lines(path, found, config["table"])
     columns = {name: np.array([one.fields[name] for one in lines], np.float64) for name in COLUMNS}
-    train = np.array([line.fields["part"] == "train" for line in lines])
     ids = tuple(line.fields["question_id"] for line in lines)
-    texts = _texts_to_train_on(lines)
-    contexts = _contexts(path, len(lines))
-    return RewardTable(path, config, ids, train, contexts, **columns, trained_on=texts)
-
-
-def _texts_to_train_on(lines: Iterable[InputLine]) -> tuple[str, ...]:
     train = [line for line in lines if line.fields["part"] == "train"]
-    if any("question" not in line.fields for line in train):
-        return ()
-    return tuple(line.string("question") for line in train)
+    texts: tuple[str, ...] = ()
+    if all("question" in line.fields for line in train):
+        texts = tuple(line.string("question") for line in train)
+    is_train = np.array([line.fields["part"] == "train" for line in lines])
+    contexts = _contexts(path, len(lines))
+    return RewardTable(path, config, ids, is_train, contexts, **columns, trained_on=texts)
 
 
 def _config(path: Path) -> dict[str, Any]:

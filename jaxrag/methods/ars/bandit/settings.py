@@ -103,15 +103,12 @@ class NeuralUcb:
 
     name = "NeuralUCB"
 
-    def _confidence(self) -> Callable[..., Confidence]:
-        if self.confidence == "dual":
-            return functools.partial(dual, pulls=self.pulls)
-        return full if self.confidence == "full" else diagonal
-
     def bandit(
         self, d: int, arms: int, batch: int, *, matrix: Callable[..., Confidence] | None = None
     ) -> Bandit:
         """The policy for contexts of ``d`` features; ``matrix`` replaces the confidence matrix."""
+        of_pulls = functools.partial(dual, pulls=self.pulls)
+        forms = {"diagonal": diagonal, "full": full, "dual": of_pulls}
         return neural_ucb.paper(
             d,
             arms,
@@ -120,7 +117,7 @@ class NeuralUcb:
             regularization=self.regularization,
             learning_rate=self.learning_rate,
             batch=batch,
-            confidence=matrix or self._confidence(),
+            confidence=matrix or forms[self.confidence],
         )
 
 

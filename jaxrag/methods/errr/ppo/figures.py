@@ -93,11 +93,11 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
         return
     read = [read_training(one) for one in trainings]
     found = [evaluations(one) for one in read]
-    lines = [
-        {"figure": name, "step": step, "mean": plain(interval(_mean(found, name, place)))}
-        for name, points in found[0].items()
-        for place, (step, _) in enumerate(points)
-    ]
+    lines = []
+    for name, points in found[0].items():
+        for place, (step, _) in enumerate(points):
+            mean = np.mean([one[name][place][1] for one in found], axis=0)
+            lines.append({"figure": name, "step": step, "mean": plain(interval(mean))})
     every = changes(read)
     rows = [
         {"figure": one.name, "seeds": len(read), "before": plain(one.before),
@@ -106,7 +106,3 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
     ]  # fmt: skip
     jsonl.write(directory / CURVES, lines)
     jsonl.write(directory / TABLE, rows)
-
-
-def _mean(found: Sequence[Any], name: str, place: int) -> Any:
-    return np.mean([one[name][place][1] for one in found], axis=0)
