@@ -25,7 +25,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core import jsonl
-from jaxrag.methods.errr.ppo.figures import TABLE, check_seeds, evaluation_of, over_seeds
+from jaxrag.core.checks import check_limits
+from jaxrag.methods.errr.ppo.figures import TABLE, evaluation_of, over_seeds
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job
 from jaxrag.training.ppo import training as ppo
@@ -162,7 +163,7 @@ class TrainToy:
                 f"questions is {self.questions}, held_out {self.held_out} and warmup "
                 f"{self.warmup}; each is to be at least 1."
             )
-        check_seeds(self.seeds, self.training.evaluate_every)
+        check_limits(seeds=self.seeds, evaluate_every=self.training.evaluate_every)
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains, or continues a training; returns the path of the policy, or of all seeds.
