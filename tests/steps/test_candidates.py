@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.steps.candidates import check_merge, merged
+from jaxrag.steps.candidates import Search, merged
 from jaxrag.steps.episode import Pool
 from jaxrag.types import InputError
 
@@ -59,4 +59,4 @@ def test_a_single_ranking_is_unchanged(lists):
 
 def test_an_unknown_policy_is_refused():
     with pytest.raises(InputError, match="'best'; allowed: fusion"):
-        check_merge("best")
+        Search(merge="best")  # type: ignore[arg-type]
