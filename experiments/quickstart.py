@@ -1,4 +1,4 @@
-"""Four methods answer real questions about the world, with models from pip packages.
+"""Four methods, and DTR without its gate, answer real questions with models from pip packages.
 
     make quickstart        or        jaxrag quickstart
 
@@ -17,7 +17,7 @@ from jaxrag.experiments.configuration import parse_plain, script, show
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 
-METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr")
+METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr", "dtr_wo_ugt")
 
 
 def config(method: str, data: str = "quickstart") -> str:
@@ -26,7 +26,7 @@ def config(method: str, data: str = "quickstart") -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the four methods and writes the report."""
+    """Runs the methods and writes the report."""
     values = parse_plain(argv, "quickstart")
     started, workdir = time.monotonic(), Path(values.workdir)
     errors = 0

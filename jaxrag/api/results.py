@@ -15,6 +15,7 @@ from jaxrag.core.file_states import one_start
 from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
+from jaxrag.evaluation.report.export import runs_columns
 from jaxrag.evaluation.report.figure_files import figures_of
 from jaxrag.evaluation.report.page import page, write_files
 from jaxrag.evaluation.status import named_directories
@@ -48,6 +49,19 @@ class RunResults:
         return buffer.getvalue().rstrip("\n")
 
     __repr__ = __str__
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame`` with the columns of the report's .csv file.
+
+        Raises:
+          InputError: pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise InputError("to_pandas needs pandas: pip install pandas") from None
+        headings, lines = runs_columns(self.rows)
+        return pandas.DataFrame(lines, columns=headings)
 
     def _repr_html_(self) -> str:
         parts = [_table(self.rows, name) for name in dict.fromkeys(r.dataset for r in self.rows)]

@@ -43,17 +43,6 @@ def thresholds(u: Float[np.ndarray, " q"], *, points: int = POINTS) -> Float[np.
     return np.unique(np.concatenate([[-np.inf], np.sort(u)[ranks], [np.inf]]))
 
 
-def policy_curve(
-    u: Float[np.ndarray, " q"],
-    direct: Float[np.ndarray, " q"],
-    retrieved: Float[np.ndarray, " q"],
-    *,
-    points: int = POINTS,
-) -> ThresholdCurve:
-    """Score of answering directly where u <= threshold and with retrieval elsewhere."""
-    return _curve(u, lambda accepted: np.where(accepted, direct, retrieved), points)
-
-
 def accepted_curve(
     u: Float[np.ndarray, " q"], direct: Float[np.ndarray, " q"], *, points: int = POINTS
 ) -> ThresholdCurve:

@@ -14,7 +14,6 @@
                     seconds are not known, ``spent`` in this run, ``store_hits``: these may differ
                     between two runs of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
-``judgements.json``  a language model's judgements (see `jaxrag.evaluation.judgements`; optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
                     seconds are null if a result is untimed; ``alarms`` has the number of questions
@@ -36,7 +35,6 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -53,7 +51,6 @@ from jaxrag.core.durable_files import (
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import alarms, metrics, precision
-from jaxrag.evaluation.judgements import read_judgements
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
 
@@ -73,7 +70,6 @@ class RunRecords(NamedTuple):
     records: tuple[dict[str, Any], ...]
     timings: dict[str, dict[str, Any]]
     finished: bool
-    judgements: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunDirectory:
@@ -185,13 +181,6 @@ class RunDirectory:
         self.close()
 
 
-def check_place(path: Path) -> None:
-    """Raises InputError if a run directory cannot be made: the path or a parent is a file."""
-    for one in (path, *path.parents):
-        if one.is_file():
-            raise InputError(f"{one} is a file, not a run directory: give another one.")
-
-
 def read_run(path: str | Path) -> RunRecords:
     """Reads a run directory, finished or not, without changing it.
 
@@ -206,8 +195,7 @@ def read_run(path: str | Path) -> RunRecords:
     records = tuple(newest(_read_answers(path, torn_ok=True)).values())
     timings = newest(jsonl.read(path / "timings.jsonl", fields=_TIMING, torn_ok=True))
     finished = (path / "metrics.json").is_file()
-    found = head["config"], head["environments"], records, timings, finished
-    return RunRecords(path, *found, read_judgements(path))
+    return RunRecords(path, head["config"], head["environments"], records, timings, finished)
 
 
 def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:

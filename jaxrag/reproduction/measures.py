@@ -90,7 +90,7 @@ class Results:
     @property
     def seconds(self) -> float:
         """Seconds in which the runs among the jobs answered; 0 without a log."""
-        return sum(map(job_seconds, self.paths))
+        return sum(answering_seconds(_run_directory(path)) for path in self.paths)
 
 
 def _run_directory(directory: Path) -> Path:
@@ -139,11 +139,6 @@ def wall_seconds(results: Results) -> Measured:
     run = results.run()
     seconds = answering_seconds(run.path)
     return Measured(Interval(seconds, seconds, seconds, len(run.records)))
-
-
-def job_seconds(directory: Path) -> float:
-    """`answering_seconds` of a job's run; 0 for a training."""
-    return answering_seconds(_run_directory(directory))
 
 
 def answering_seconds(directory: Path) -> float:

@@ -84,19 +84,6 @@ def test_only_questions_with_gold(tmp_path: Path) -> None:
         dataclasses.replace(draw, train=5).load(tmp_path / "cache")
 
 
-@pytest.mark.parametrize(
-    "change, expected",
-    [
-        ({"part": "dev"}, r"data.part is 'dev'; allowed: both, train, test"),
-        ({"train": -1}, "data.train is -1"),
-        ({"train": 0, "test": 0}, "neither may be negative nor both 0"),
-    ],
-)
-def test_bad_settings(change: dict, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        Draw(Folder("x"), **change)
-
-
 def test_the_task_of_a_folder(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "a")
     closed = dataclasses.replace(folder, task="yes_no")

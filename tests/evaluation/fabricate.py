@@ -100,7 +100,7 @@ def _record(i: int, method: str, difficulty: float, rng: np.random.Generator) ->
         good = found and rng.random() < 0.55 * (1.2 - difficulty)
         text = right if good else f"{right} of old" if rng.random() < 0.1 else wrong
     trace["answer"] = {"text": text, "raw": text + " <end>", "u": float(rng.gamma(1, 0.5))}
-    calls = 1 + gated + (paths > 1 and not gated) + (retrieve and gated)
+    calls = 1 + (paths > 1) + (retrieve and gated)
     cost = {"llm_calls": int(calls), "prompt_tokens": int(120 * calls + 90 * paths)}
     cost |= {"new_tokens": int(6 + 60 * (paths > 1 or gated)), "searches": paths}
     return base | {"prediction": text, "trace": trace, "cost": cost}

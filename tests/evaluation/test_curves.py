@@ -10,25 +10,10 @@ from hypothesis import strategies as st
 from jaxrag.evaluation.curves import (
     accepted_curve,
     by_uncertainty,
-    policy_curve,
     ratio_curve,
     separation,
     thresholds,
 )
-
-U = np.array([0.1, 0.2, 0.2, 0.7, np.inf])
-DIRECT = np.array([1.0, 0, 1, 0, 0])
-RETRIEVED = np.array([0.0, 1, 1, 1, 0])
-
-
-def test_policy_by_hand() -> None:
-    curve = policy_curve(U, DIRECT, RETRIEVED)
-    # Accept none: 0 1 1 1 0; u <= 0.1: 1 1 1 1 0; u <= 0.2: 1 0 1 1 0 (equal u go together);
-    # u <= 0.7: 1 0 1 0 0; all: the same.
-    np.testing.assert_allclose(curve.threshold, [-np.inf, 0.1, 0.2, 0.7, np.inf])
-    np.testing.assert_allclose(curve.query_ratio, [0, 0.2, 0.6, 0.8, 1])
-    np.testing.assert_allclose(curve.mean, [0.6, 0.8, 0.6, 0.4, 0.4])
-    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
 
 
 def test_accepted_by_hand() -> None:
@@ -71,8 +56,9 @@ def test_separation_by_hand_and_by_brute_force() -> None:
 
 
 def test_ratio_curve_by_hand() -> None:
+    u, direct = np.array([0.1, 0.2, 0.2, 0.7, np.inf]), np.array([1.0, 0, 1, 0, 0])
     # by u: 1 0 1 0 0; the first 20 %: 1; 60 %: 2 / 3; half of five is rounded up to three
-    curve = ratio_curve(U, DIRECT, ratios=(0.2, 0.5, 0.6, 1.0))
+    curve = ratio_curve(u, direct, ratios=(0.2, 0.5, 0.6, 1.0))
     np.testing.assert_allclose(curve.mean, [1, 2 / 3, 2 / 3, 2 / 5])
     np.testing.assert_allclose(curve.query_ratio, [0.2, 0.6, 0.6, 1])
     np.testing.assert_allclose(curve.threshold, [0.1, 0.2, 0.2, np.inf])

@@ -286,47 +286,6 @@ def test_bounds_on_calls_are_the_method_s(name: str) -> None:
     assert {calls.kind: (calls.least, calls.most) for calls in found} == expected
 
 
-OWN = """
-from __future__ import annotations
-
-import dataclasses
-
-from jaxrag.runs.config_file import load
-from jaxrag.steps.episode import Episode
-from jaxrag.steps.reader import Reader, Reply
-from jaxrag.steps.tools import Needs
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    name = "twice"
-    needs = Needs(search=True)
-
-    reader: Reader
-
-    async def answer(self, episode: Episode) -> Reply:
-        first = await episode.direct()
-        pool = await episode.search(f"{{episode.question.text}} {{first.text}}", 3)
-        return await episode.answer(pool)
-
-
-def get_config():
-    run = load({config!r})
-    return dataclasses.replace(run, method=Config(run.method.reader))
-"""
-
-
-def test_the_readme_s_method_runs_from_one_file(
-    config: Path, executed: Executed, tmp_path: Path
-) -> None:
-    file = tmp_path / "twice.py"
-    file.write_text(OWN.format(config=str(config)))
-    run = load(str(file))
-    found = plan(run, tmp_path / "run")
-    assert found.index is not None and found.costs is None
-    assert execute(run, tmp_path / "run")["errors"] == 0
-
-
 def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
     run = load(str(config))
     settings = dataclasses.replace(

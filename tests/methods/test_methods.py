@@ -2,16 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import pytest
 
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods import dtr, pairs
-from jaxrag.methods.baselines import chain_of_thought
 from jaxrag.methods.dtr import UncertaintyGate
-from jaxrag.methods.inspecting import dragin, seakr
-from jaxrag.methods.iterative import flare
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import (
     COT,
@@ -316,33 +312,3 @@ def test_missing_tools_are_named():
         run(STANDARD_RAG, ScriptedModel(DTR))
     with pytest.raises(InputError, match=r"config\.reranker"):
         run(RERANK, ScriptedModel(PAIRS), index())
-
-
-@pytest.mark.parametrize(
-    "make, named",
-    [
-        (lambda: UncertaintyGate(-1.0), r"gate\.threshold"),
-        (lambda: UncertaintyGate(float("nan")), r"gate\.threshold"),
-        (lambda: AgreementGate(test="vibes"), r"^test is"),
-        (lambda: AgreementGate(f1=0.0), r"gate\.f1"),
-        (lambda: OnePath(n=0), r"candidates\.n"),
-        (lambda: OnePath(by="luck"), r"^by is"),
-        (lambda: DualPath(n=-1), r"candidates\.n"),
-        (lambda: FixedMix(0, 3), r"candidates\.from_query"),
-        (lambda: FixedMix(duplicates="drop"), "duplicates is 'drop'; allowed: replace, keep"),
-        (lambda: Top(k=0), r"select\.k"),
-        (lambda: AIS(score="sum"), r"^score is"),
-        (lambda: Rerank(k=0), r"select\.k"),
-    ],
-)
-def test_invalid_settings_are_named(make, named):
-    with pytest.raises(InputError, match=named):
-        make()
-
-
-@pytest.mark.parametrize(
-    "method", [chain_of_thought, flare, dragin, seakr], ids=lambda m: m.__name__
-)
-def test_answers_that_a_method_writes_are_not_chosen_by_probability(method: Any) -> None:
-    with pytest.raises(InputError, match=r"reader\.by is 'logprob'.*Set reader\.by=text"):
-        method.Config(reader=Reader(by="logprob"))

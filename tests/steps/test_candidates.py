@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.steps.candidates import Search, merged
+from jaxrag.steps.candidates import merged
 from jaxrag.steps.episode import Pool
-from jaxrag.types import InputError
 
 FIRST, SECOND = Pool((1, 2, 3), (0.9, 0.8, 0.7)), Pool((3, 1, 4), (0.5, 0.4, 0.3))
 RANKINGS = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=5), max_size=5)
@@ -55,8 +54,3 @@ def test_a_single_ranking_is_unchanged(lists):
     for ids in lists:
         for merge in ("fusion", "round_robin", "concatenate"):
             assert merged([Pool(tuple(ids), (0.0,) * len(ids))], merge).rows == tuple(ids)
-
-
-def test_an_unknown_policy_is_refused():
-    with pytest.raises(InputError, match="'best'; allowed: fusion"):
-        Search(merge="best")  # type: ignore[arg-type]

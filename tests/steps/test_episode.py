@@ -10,7 +10,6 @@ from jaxrag.engines.scheduler import gather
 from jaxrag.evaluation import metrics
 from jaxrag.steps import gates, retrieve_and_read
 from jaxrag.steps.episode import Episode, Gate, Pool, Scored
-from jaxrag.steps.prompts import Template
 from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
 from jaxrag.steps.tools import ModelHelper, Needs, needs_of
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run, run_episode, tools_of
@@ -56,58 +55,6 @@ def test_a_method_of_ten_lines_is_recorded_whole():
     assert metrics.gate({"trace": trace}) == {"trigger": 1, "retriever_activation": 1}
     record = {"trace": trace, "gold_passages": ["b", "d"]}
     assert metrics.retrieval(record)["pool_recall"] == 0.5
-
-
-STEP = Template(
-    user="Think, then write <search>a query</search> or <answer>the answer</answer>.\n"
-    "Question: {question}\n{so_far}",
-    stop=("</search>", "</answer>"),
-    chat=False,
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchAgent:
-    """Searches and answers in tags, as Search-R1 (Jin et al. 2025) does."""
-
-    name = "search_agent"
-    needs = Needs(search=True)
-
-    turns: int = 3
-    reader: Reader = READER
-
-    async def answer(self, episode: Episode) -> Reply:
-        text, read = "", Pool()
-        for turn in range(1, self.turns + 1):
-            said = (await episode.ask(STEP, so_far=text, limit=99)).raw
-            _, tag, query = said.rpartition("<search>")
-            if not tag:
-                _, tag, answer = said.rpartition("<answer>")
-                return episode.finish(answer.strip(), raw=text + said, junk=not tag, read=read)
-            pool = await episode.search(query.strip(), 1, path=f"turn {turn}")
-            read = read.union(pool)
-            text += f"{said}</search>\n<information>{episode.shown(pool)}</information>\n"
-        return episode.finish("", raw=text, junk=True, read=read)
-
-
-def test_a_search_agent_reads_what_it_searched_for():
-    model = ScriptedModel(["I look it up. <search>capital", "Good. <answer> Rome "])
-    outcome = run(SearchAgent(), model, index())
-    trace = outcome.value.trace
-    assert outcome.value.text == "Rome" and not trace["answer"]["junk"]
-    assert "<information>Passage 1. Title d: text of d</information>" in model.prompts[1]
-    assert [settings["max_new_tokens"] for settings in model.settings] == [99, 99]
-    assert all(settings["stop"] == STEP.stop for settings in model.settings)
-    (search,) = trace["searches"]
-    assert (search["path"], search["query"]) == ("turn 1", "capital")
-    assert trace["selected"]["ids"] == ["d"] and trace["answer"]["raw"].startswith("I look")
-
-
-def test_a_search_agent_without_an_answer_ends():
-    outcome = run(SearchAgent(turns=2), ScriptedModel("<search>capital"), index())
-    assert outcome.value.text == "" and outcome.value.trace["answer"]["junk"]
-    assert len(outcome.value.trace["searches"]) == 2
-    assert outcome.value.trace["selected"]["ids"] == ["d"]  # found twice, read once
 
 
 def test_searches_are_in_the_order_of_their_calls():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jaxrag.methods import retrieve_and_read
 from jaxrag.steps.reader import Reader, mean_nll
 from jaxrag.steps.tools import LanguageModelTool
-from jaxrag.types import Generation, InputError
+from jaxrag.types import Generation
 from tests.scripted import ScriptedModel, run
 
 
@@ -78,14 +78,3 @@ def test_mean_nll_does_not_depend_on_padding(logprobs):
     assert mean_nll(generation(logprobs, "length"), Reader()) == pytest.approx(
         expected, rel=1e-5, abs=1e-30
     )
-
-
-@pytest.mark.parametrize("limit", ["answer_tokens", "passage_tokens", "closed_tokens"])
-def test_limits_of_tokens_are_checked_when_they_are_set(limit: str) -> None:
-    with pytest.raises(InputError, match=f"{limit} is 0"):
-        Reader(**{limit: 0})  # pyright: ignore[reportArgumentType]
-
-
-def test_another_way_to_answer_closed_questions_is_refused():
-    with pytest.raises(InputError, match="by is 'odds'; allowed: text"):
-        Reader(by="odds")  # pyright: ignore[reportArgumentType]

@@ -51,6 +51,3 @@ def test_epochs_determine_steps() -> None:
     assert TrainingSettings(epochs=3, batch=4).steps_over(10) == 8
     assert TrainingSettings(epochs=0.01, batch=4).steps_over(10) == 1
     assert TrainingSettings(steps=5).steps_over(10) == 5
-    for wrong in ({"epochs": 0.0}, {"steps": -1}, {"seed": -1}):
-        with pytest.raises(InputError, match=f"{next(iter(wrong))} "):
-            TrainingSettings(**wrong)

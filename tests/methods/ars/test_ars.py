@@ -215,18 +215,3 @@ def test_a_share_of_passages_is_judged_both_ways():
 def test_missing_helpers_are_named(config, said):
     with pytest.raises(InputError, match=said):
         run(config)
-
-
-@pytest.mark.parametrize(
-    "build, said",
-    [
-        (lambda: Search(m=0), "search.m is 0"),
-        (lambda: Search(read=-1), "search.read is -1"),
-        (lambda: Search(merge="best"), "merge is 'best'"),
-        (lambda: Fixed(0), "k is 0"),
-        (lambda: ars_labels.Config(compared=2.0), "compared is 2.0"),
-    ],
-)
-def test_invalid_settings_are_refused(build, said):
-    with pytest.raises(InputError, match=said):
-        build()

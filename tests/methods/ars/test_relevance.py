@@ -83,8 +83,6 @@ def test_chat_prompts_ask_for_the_bare_word():
 
 
 def test_invalid_settings_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"by is 'odds'; allowed: logprob, word"):
-        RelevanceJudge(by="odds")
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')
     with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give 2"):

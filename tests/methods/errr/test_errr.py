@@ -9,7 +9,7 @@ from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
-from jaxrag.types import InputError, Question
+from jaxrag.types import Question
 from tests import scripted
 from tests.retrieval.fakes import FakePassages
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel
@@ -133,5 +133,3 @@ def test_pairs_without_context_extract_nothing():
     assert cost["llm_calls"] == 1 and "pseudo_context" not in answer.trace
     shown = errr_pairs.Config(Prompted(context=False), StudentInput(), reader=READER)
     assert run(shown)[1]["llm_calls"] == 2
-    with pytest.raises(InputError, match=r"held_out is 1\.0"):
-        errr_pairs.Config(held_out=1.0)

@@ -107,13 +107,6 @@ def test_a_missing_optimizer_is_refused_with_the_setting_to_give():
         written(Trained())
 
 
-@pytest.mark.parametrize("kind", [Prompted, Trained])
-@pytest.mark.parametrize("bad", [{"tokens": 0}, {"most": 0}])
-def test_invalid_settings_are_refused(kind, bad):
-    with pytest.raises(InputError, match="is 0; it must be at least 1"):
-        kind(**bad)
-
-
 def searched(texts, search, itself=False):
     index = ScriptedIndex(PASSAGES, ANGLES)
 

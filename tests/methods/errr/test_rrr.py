@@ -1,12 +1,9 @@
 """RRR on scripts: queries from the question alone, the question answered."""
 
-import pytest
-
 from jaxrag.methods.errr import rrr
-from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.methods.errr.queries import RRR, StudentInput, Trained
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
-from jaxrag.types import InputError
 from tests.methods.errr.test_errr import SCRIPT, SEARCH, Reads, run
 from tests.scripted import ScriptedModel
 
@@ -36,9 +33,3 @@ def test_the_question_can_be_searched_too():
     config = rrr.Config(search=Search(m=1), search_question=True, reader=READER)
     answer, cost, _ = run(config)
     assert cost["searches"] == 3 and answer.trace["searches"][0]["query"] == "Where is it?"
-
-
-@pytest.mark.parametrize("rewriter", [Prompted(), Trained()])
-def test_a_writer_with_context_is_refused(rewriter):
-    with pytest.raises(InputError, match=r"rewriter\.context is True.*use the method errr"):
-        rrr.Config(rewriter)

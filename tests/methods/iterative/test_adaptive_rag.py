@@ -105,22 +105,6 @@ def test_the_prompts_must_name_three_labels(tmp_path):
         adaptive_rag.classifier_template(str(path))
 
 
-@pytest.mark.parametrize(
-    "config, setting, message",
-    [
-        (OneStrategy, {"strategy": "some"}, "strategy is 'some'; allowed: none, single, multi"),
-        (Classified, {"asked": "x"}, "asked is 'x'; allowed: logprob, text"),
-        (adaptive_rag.Config, {"candidates": None}, "candidates is None, so nothing is searched"),
-        (adaptive_labels.Config, {"bias": "x"}, "bias is 'x'; allowed: single, multi, drop"),
-        (adaptive_labels.Config, {"right": "x"}, "right is 'x'; allowed: exact_match, contains"),
-        (adaptive_labels.Config, {"held_out": 1.0}, "held_out is 1"),
-    ],
-)
-def test_invalid_settings_are_refused(config, setting, message):
-    with pytest.raises(InputError, match=message):
-        config(**setting)
-
-
 def labels(direct, single, multi, question=WHEN, **config):
     config = adaptive_labels.Config(**{**SHARED, **config})
 

@@ -255,17 +255,5 @@ def test_plain_text_continues_within_the_line():
     assert last.endswith("\nAnswer: It lies in Italy.")
 
 
-@pytest.mark.parametrize("theta, beta", [(-0.1, 0.4), (1.1, 0.4), (0.8, 2.0), (math.nan, 0.4)])
-def test_settings_out_of_range_are_refused(theta, beta):
-    with pytest.raises(InputError, match=r"gate\.theta is .* gate\.beta"):
-        LookAhead(theta, beta)
-
-
-@pytest.mark.parametrize("name", ["sentence_tokens", "max_sentences"])
-def test_lengths_out_of_range_are_refused(name):
-    with pytest.raises(InputError, match=name):
-        flare.Config(**{name: 0})
-
-
 def test_flare_needs_logprobs():
     assert needs_of(flare.Config()).logprobs

@@ -54,5 +54,3 @@ def test_a_closed_question_counts_its_gold_option():
 def test_what_cannot_be_scored_is_refused():
     with pytest.raises(InputError, match="q0 has no gold answer"):
         answer(Question("q0", "Where?", ()))
-    with pytest.raises(InputError, match="k is 0"):
-        answer_probability.Config(k=0)

@@ -15,7 +15,6 @@ from jaxrag.models.bert.checkpoint import initialise, read_bert_config
 from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
 from jaxrag.models.bert.towers import tower
 from jaxrag.training.step import make_mesh, microbatches
-from jaxrag.types import InputError
 from tests.methods.r3 import small_sidr
 from tests.methods.r3.small_sidr import BERT, FIRST, batch, flat
 from tests.models.bert import small_bert
@@ -121,10 +120,6 @@ def test_a_warm_up_in_epochs_becomes_steps() -> None:
     how = SupervisedTraining(warmup_epochs=1, update=Update(warmup=3))
     assert how.update_over(1000).warmup == 8
     assert SupervisedTraining(update=Update(warmup=3)).update_over(1000).warmup == 3
-    with pytest.raises(InputError, match="warmup_epochs is -1; it must be 0 or more"):
-        SupervisedTraining(warmup_epochs=-1)
-    with pytest.raises(InputError, match=r"dropout is 1\.0; it must be at least 0 and below 1"):
-        Update(dropout=1.0)
 
 
 @pytest.mark.slow
@@ -147,20 +142,3 @@ def test_texts_are_padded_to_the_longest() -> None:
     assert found.ids[1, 3:].tolist() == [0] * 5 and found.ids.dtype == np.int32
     cut = tokenize(small_bert.tokenizer(BERT), ["the cat " * 40], limit=20, pad_id=0)
     assert cut.ids.shape == (1, 20) and cut.lengths.tolist() == [20]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"objective": "mse"}, "objective is 'mse'"),
-        ({"form": "mine"}, "form is 'mine'"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"temperature": 0.0}, "temperature is 0.0"),
-        ({"clip": -1.0}, "clip is -1.0"),
-        ({"top": -1}, "top is -1"),
-    ],
-)
-def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=re.escape(told)):
-        Update(**wrong)

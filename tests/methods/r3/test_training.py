@@ -467,24 +467,6 @@ def test_late_and_vector_search_agree_on_the_whole_corpus(
         np.testing.assert_allclose(by_vectors.scores, np.sort(exact[row])[::-1], rtol=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"phases": "some"}, "phases is 'some'"),
-        ({"warmup": 1.5}, "warmup is 1.5"),
-        ({"ahead": 0}, "ahead is 0"),
-        ({"parts": 0}, "parts is 0"),
-        ({"epochs": -1.0}, "epochs is -1.0"),
-        ({"passages": 1}, "passages is 1"),
-        ({"keep": (1.0,)}, "keep is"),
-        ({"evaluations": 2, "evaluate_every": 3}, "evaluations is 2 and evaluate_every 3"),
-    ],
-)
-def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        R3Training(**wrong)
-
-
 def test_too_few_questions_are_refused(made: Path, passages: Passages, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="8 questions with pools to train on, fewer than a b"):
         train(made, passages, tmp_path, batch=16, microbatch=8)

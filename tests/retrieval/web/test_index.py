@@ -326,22 +326,3 @@ def test_the_plan_sends_no_request(tmp_path) -> None:
         told = settings.status(None, tmp_path).state
         assert "2 searches, 4 passages stored" in told
         assert len(server.asked) == 2
-
-
-@pytest.mark.parametrize(
-    "wrong, said",
-    [
-        ({"engine": "google"}, "engine is 'google'; allowed are brave, searxng"),
-        ({"engine": "searxng"}, "no SearXNG instance is named"),
-        ({"count": 21}, "count is 21; brave allows 1 to 20"),
-        ({"count": 0}, "count is 0"),
-        ({"rate": 0.0}, "rate is 0.0"),
-        ({"patience": -1.0}, "patience -1.0"),
-        ({"concurrency": 0}, "concurrency is 0"),
-        ({"fresh_after_days": -1}, "fresh_after_days -1"),
-        ({"url": "x.org"}, "not a server's address"),
-    ],
-)
-def test_invalid_settings_are_refused(wrong, said) -> None:
-    with pytest.raises(InputError, match=said):
-        Web(**wrong)

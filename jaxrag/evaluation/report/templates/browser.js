@@ -271,6 +271,26 @@ function browse(sets, root) {
   addEventListener("hashchange", follow);
 }
 
+// The threshold explorer shows the row of its table at which the slider stands.
+function explore(box) {
+  const rows = [...box.querySelectorAll("tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const places = box.dataset.places.split(" ");
+  const slider = box.querySelector("input");
+  const cursor = box.querySelector(".cursor");
+  function show(at) {
+    slider.value = at;
+    slider.setAttribute("aria-valuetext", rows[at][0]);
+    for (const node of box.querySelectorAll("[data-column]")) node.textContent = rows[at][node.dataset.column];
+    for (const end of ["x1", "x2"]) cursor.setAttribute(end, places[at]);
+  }
+  slider.addEventListener("input", () => show(slider.value));
+  for (const button of box.querySelectorAll("button")) button.addEventListener("click", () => show(button.value));
+  box.querySelector(".controls").hidden = false;
+  show(slider.value);
+}
+document.querySelectorAll(".explorer").forEach(explore);
+document.querySelectorAll("label.all input").forEach((box) => { box.checked = false; });
+
 unpack(document.getElementById("traces").textContent.trim()).then(
   (sets) => browse(sets, document.getElementById("browser")),
   (error) => {

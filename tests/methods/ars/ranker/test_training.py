@@ -271,23 +271,3 @@ def test_pairs_have_the_mean_loss_of_their_question(start: Path) -> None:
         step = make_step(module, how, steps=1, mesh=one_device())
         losses.append(float(step.update(step.begin(ranker.params), batch, 0)[1]["loss"]))
     assert len(one[0].rewrites) == 4 and losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"ties": "keep"}, "ties is 'keep'"),
-        ({"unit": "rewrites"}, "unit is 'rewrites'"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
-        ({"clip": float("nan")}, "clip is nan"),
-        ({"warmup": -1}, "warmup is -1"),
-        ({"epochs": 0.0}, "epochs 0.0"),
-        ({"seed": -1}, "seed -1"),
-    ],
-)
-def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        RankerTraining(**wrong)

@@ -115,8 +115,6 @@ def test_a_reranker_rewards_the_passages_read_for_the_question() -> None:
     values, records = found([QUESTION] * 2, [wrote("first **"), wrote("second **")])
     assert values == [0.5, 1.0] and [one["rerank"] for one in records] == [1.0, 2.0]
     assert not Worth(0.0, 0.0, 0.0, rerank=0.5).reads
-    with pytest.raises(InputError, match=r"worth\.rerank"):
-        Worth(rerank=-1.0)
 
 
 def test_gold_hits_need_no_reader() -> None:
@@ -244,10 +242,6 @@ def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     prompted = dataclasses.replace(run, method=rrr.Config(Prompted(context=False)))
     with pytest.raises(InputError, match=r"rewriter is Prompted, .*give queries\.Trained"):
         job.TrainRrr(prompted, Factbook())
-    with pytest.raises(InputError, match="All weights of worth are 0"):
-        Worth(0, 0, 0)
-    with pytest.raises(InputError, match=r"worth\.hit is -1"):
-        Worth(hit=-1)
     with pytest.raises(InputError, match="seeds is 0"):
         job.TrainRrr(run, Factbook(), seeds=0)
     with pytest.raises(InputError, match="evaluate_every is 0"):

@@ -1,0 +1,97 @@
+"""The threshold explorer: what a gate on u would have answered and spent at every threshold.
+
+The table of all thresholds is computed and written here; the page's script only shows one of its
+rows at a time. Without the script the row of the run's own threshold is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxrag.core.printable import html_text
+from jaxrag.evaluation.policy import COSTS, Arms, GateSetting, cheapest
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.tables import HEADINGS, Grid, number, with_interval
+from jaxrag.evaluation.significance import Interval
+
+
+def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], figure: str) -> str:
+    """HTML of the explorer; ``labels`` are those of all runs, ``figure`` stands beside the values.
+
+    ``found`` are the `settings` of ``arms``, in the order of the figure.
+    """
+    headings = ("threshold", "EM %", f"ΔEM vs {labels[arms.always]}", "retrieves %")
+    grid = Grid((*headings, *(HEADINGS[name] for name in COSTS)), [*map(_cells, found)])
+    x = svg.x_scale(0, 100)
+    places = [f"{x(100 * (1 - one.retrieves)):.1f}" for one in found]
+    least, own = cheapest(found), own_setting(arms, found)
+    buttons = {"Cheapest threshold within 1 point": least, "Always retrieve": 0}
+    if own:
+        buttons[f"As {labels[arms.source]} was run"] = own
+    pressed = "".join(
+        f'<button type="button" value="{at}">{html_text(name)}</button>'
+        for name, at in buttons.items()
+    )
+    values = "".join(
+        f'<div><dt>{html_text(heading)}</dt><dd data-column="{place}">{html_text(cell)}</dd></div>'
+        for place, (heading, cell) in enumerate(zip(grid.headings, grid.rows[own], strict=True))
+    )
+    return (
+        f'<div class="explorer" data-places="{" ".join(places)}"><h3>Other thresholds</h3>'
+        f"<div>{figure}</div><div>"
+        f'<div class="controls" hidden><input type="range" max="{len(found) - 1}" value="{own}"'
+        f' autocomplete="off" aria-label="Threshold of u">{pressed}</div>'
+        f'<dl class="facts" aria-live="polite">{values}</dl>'
+        f"{_to_copy(arms, grid.rows[own][0])}"
+        f'<p class="note">{html_text(_origin(arms, labels))}</p></div>'
+        f"<details><summary>All {len(found)} thresholds</summary>{grid.html()}</details></div>"
+    )
+
+
+def own_setting(arms: Arms, found: Sequence[GateSetting]) -> int:
+    """Position of the setting at which the source was run; of the first one without a gate."""
+    own = -math.inf if arms.accepted is None else arms.accepted
+    return max((i for i, one in enumerate(found) if one.accepted <= own), default=0)
+
+
+def _cells(one: GateSetting) -> tuple[str, ...]:
+    return (
+        repr(one.threshold).removesuffix(".0"),
+        " ".join(with_interval("exact_match", one.exact_match)),
+        _points(one.difference),
+        number("trigger", one.retrieves),
+        *(number(name, one.costs[name]) for name in COSTS),
+    )
+
+
+def _points(change: Interval) -> str:
+    mean, low, high = (100 * value for value in change[:3])
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _to_copy(arms: Arms, threshold: str) -> str:
+    """The setting as an option of the command line, where the source has a gate to set."""
+    if arms.accepted is None or not arms.same:
+        return ""
+    shown = f'<span data-column="0">{html_text(threshold)}</span>'
+    return f"<pre>--config.method.gate.threshold={shown}</pre>"
+
+
+def _origin(arms: Arms, labels: Sequence[str]) -> str:
+    """Which runs the values are made of, and what is assumed."""
+    source, always = labels[arms.source], labels[arms.always]
+    n = f"{len(arms.u):,} questions"
+    if arms.same and arms.accepted is not None:
+        other = f"{always}, the same method retrieving for all"
+    else:
+        other = f"{always}: the values are those of a gate before it"
+        if arms.accepted is not None:
+            other += f", not those of {source}, for which a run at threshold 0 is missing"
+    return (
+        f"From stored answers to {n}, nothing is asked again. Up to the threshold: the direct "
+        f"answers of {source}; above it, and where these are empty: the answers of {other}. A "
+        "question that retrieves costs its direct answer, too. Cheapest: fewest tokens with an EM "
+        "at most 1 point below always retrieving. A threshold chosen on these questions looks "
+        "better on them than on others: confirm it there."
+    )
