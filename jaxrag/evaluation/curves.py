@@ -81,7 +81,7 @@ def ratio_curve(
 def _curve(
     u: Float[np.ndarray, " q"],
     scores: Callable[[Bool[np.ndarray, " q"]], Float[np.ndarray, " q"]],
-    points: int,
+    points: int = POINTS,
 ) -> ThresholdCurve:
     at = thresholds(u, points=points)
     accepted = [u <= t for t in at]

@@ -27,16 +27,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.data.question_kinds import VERDICTS, YES_NO
-from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval, interval, resampled_means
+from jaxrag.evaluation.significance import ENDS, Interval, interval, resampled_means
 
 NAMES = ("precision_positive", "precision_macro")
 _UNDEFINED = Interval(math.nan, math.nan, math.nan, 0)
 _NO_CLASS = -1  # a prediction that names no option
 
 
-def intervals(
-    records: Sequence[Mapping[str, Any]], *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, Interval]:
+def intervals(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     """Both precisions with bootstrap intervals over the questions that have options."""
     options = [r["trace"]["option"] for r in records if "option" in r.get("trace", {})]
     options = [question for question in options if question["gold"] is not None]
@@ -46,8 +44,8 @@ def intervals(
     gold = np.array([o["gold"] for o in options])
     classes = [c for c in np.union1d(said, gold) if c != _NO_CLASS]
     each = _by_class(said, gold, classes)
-    drawn = resampled_means(each, resamples=resamples, seed=seed)
-    shares = _shares(np.vstack([each.mean(0), drawn]))  # the questions themselves come first
+    # the questions themselves come first
+    shares = _shares(np.vstack([each.mean(0), resampled_means(each)]))
     scores = {"precision_macro": np.nan_to_num(shares).mean(1)}
     if 0 in classes and all(option["positive"] for option in options):
         scores["precision_positive"] = shares[:, classes.index(0)]
@@ -94,5 +92,5 @@ def _shares(means: Float[np.ndarray, "r c"]) -> Float[np.ndarray, "r c"]:
 def _interval(values: Float[np.ndarray, " r"] | None, n: int) -> Interval:
     if values is None or math.isnan(values[0]):
         return _UNDEFINED
-    low, high = np.nanquantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.nanquantile(values[1:], ENDS)
     return Interval(float(values[0]), float(low), float(high), n)

@@ -19,6 +19,8 @@ from scipy import special
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+"""Quantiles at the ends of an interval."""
 _CHUNK = 1 << 22  # resampled questions held in memory at once
 
 
@@ -72,7 +74,6 @@ def intervals(
     columns: Mapping[str, Float[np.ndarray, " q"]],
     *,
     counts: Collection[str] = (),
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Interval]:
@@ -88,11 +89,11 @@ def intervals(
     for name, values in defined.items():
         if len(values) and name not in moving:
             share = name not in counts
-            results[name] = _constant(float(values[0]), len(values), level, share=share)
+            results[name] = _constant(float(values[0]), len(values), share=share)
     if moving:
         table = np.stack([np.asarray(columns[name], np.float64) for name in moving], axis=1)
         means = resampled_means(table, resamples=resamples, seed=seed)
-        ends = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        ends = np.nanquantile(means, ENDS, axis=0)
         for name, low, high in zip(moving, *ends, strict=True):
             results[name] = Interval(
                 float(defined[name].mean()), float(low), float(high), len(defined[name])
@@ -104,14 +105,12 @@ def interval(
     values: Float[np.ndarray, " q"],
     *,
     count: bool = False,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
     """The mean of one column and its bootstrap interval."""
     counts = ("values",) * count
-    columns = {"values": values}
-    only = intervals(columns, counts=counts, level=level, resamples=resamples, seed=seed)
+    only = intervals({"values": values}, counts=counts, resamples=resamples, seed=seed)
     return only["values"]
 
 
@@ -120,16 +119,16 @@ def plain(found: Interval | Difference) -> list[float | int | None]:
     return [None if math.isnan(value) else value for value in found]
 
 
-def _constant(value: float, n: int, level: float, *, share: bool) -> Interval:
+def _constant(value: float, n: int, *, share: bool) -> Interval:
     """Interval of equal values: Wilson's if all are 0 or all are 1, else of zero width."""
     if not share or value not in (0.0, 1.0):
         return Interval(value, value, value, n)
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = NormalDist().inv_cdf(ENDS[1])
     width = z * z / (n + z * z)
     return Interval(value, 0.0, width, n) if value == 0 else Interval(value, 1 - width, 1.0, n)
 
 
-def seed_interval(values: Float[np.ndarray, " s"], *, level: float = LEVEL) -> Interval:
+def seed_interval(values: Float[np.ndarray, " s"]) -> Interval:
     """The mean over few repetitions, such as seeds, and Student's t interval.
 
     Bootstrap intervals of five values are too narrow. A single value has no interval: both ends are
@@ -138,12 +137,12 @@ def seed_interval(values: Float[np.ndarray, " s"], *, level: float = LEVEL) -> I
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return Interval(mean, mean, mean, n)
-    quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
+    quantile = float(special.stdtrit(n - 1, ENDS[1]))
     half = quantile * float(np.std(values, ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
 
 
-def crossed_interval(values: Float[np.ndarray, "s q"], *, level: float = LEVEL) -> Interval:
+def crossed_interval(values: Float[np.ndarray, "s q"]) -> Interval:
     """The mean over seeds and questions, with an interval over both.
 
     Seeds and questions are crossed random effects, y_sq = mu + a_q + b_s + e_sq, so the mean has
@@ -165,9 +164,9 @@ def crossed_interval(values: Float[np.ndarray, "s q"], *, level: float = LEVEL) 
     """
     seeds, questions = values.shape
     if seeds == 1 or np.ptp(values) == 0:
-        return interval(values[0], level=level)
+        return interval(values[0])
     if questions == 1:
-        return seed_interval(values[:, 0], level=level)._replace(n=1)
+        return seed_interval(values[:, 0])._replace(n=1)
     mean, by_question, by_seed = values.mean(), values.mean(0), values.mean(1)
     m_q = seeds * float(np.var(by_question, ddof=1))
     m_s = questions * float(np.var(by_seed, ddof=1))
@@ -175,19 +174,12 @@ def crossed_interval(values: Float[np.ndarray, "s q"], *, level: float = LEVEL) 
     m_e = float(((values - by_seed[:, None] - by_question + mean) ** 2).sum()) / freedom
     total = max(m_q, m_e) + max(m_s, m_e) - m_e
     parts = m_q**2 / (questions - 1) + m_s**2 / (seeds - 1) + m_e**2 / freedom
-    quantile = float(special.stdtrit(total**2 / parts, (1 + level) / 2))
+    quantile = float(special.stdtrit(total**2 / parts, ENDS[1]))
     half = quantile * math.sqrt(total / values.size)
     return Interval(float(mean), float(mean) - half, float(mean) + half, questions)
 
 
-def paired_difference(
-    ours: Float[np.ndarray, " q"],
-    theirs: Float[np.ndarray, " q"],
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Difference:
+def paired_difference(ours: Float[np.ndarray, " q"], theirs: Float[np.ndarray, " q"]) -> Difference:
     """Mean of ``ours - theirs`` question by question, with interval and p-value.
 
     Both arrays are in the same question order; questions that either leaves undefined (NaN) are
@@ -198,11 +190,10 @@ def paired_difference(
     if not len(differences):
         return Difference(math.nan, math.nan, math.nan, 0, math.nan)
     if np.ptp(differences) > 0:
-        means = resampled_means(differences[:, None], resamples=resamples, seed=seed)
-        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(resampled_means(differences[:, None]), ENDS)
     else:
         low = high = differences[0]
-    p = sign_flip_test(differences, resamples=resamples, seed=seed)
+    p = sign_flip_test(differences)
     return Difference(float(differences.mean()), float(low), float(high), len(differences), p)
 
 
@@ -232,9 +223,7 @@ def sign_flip_test(
     return (extreme + 1) / (resamples + 1)
 
 
-def interval_p(
-    mean: float, low: float, high: float, *, freedom: float = math.inf, level: float = LEVEL
-) -> float:
+def interval_p(mean: float, low: float, high: float, *, freedom: float = math.inf) -> float:
     """Two-sided p-value of the hypothesis that the mean is 0, from its interval.
 
     The standard error is half the interval's width by the quantile of Student's distribution with
@@ -244,7 +233,7 @@ def interval_p(
     """
     if math.isinf(freedom):
         freedom = 1e12
-    error = (high - low) / 2 / float(special.stdtrit(freedom, (1 + level) / 2))
+    error = (high - low) / 2 / float(special.stdtrit(freedom, ENDS[1]))
     return 2 * float(special.stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
 
 
@@ -271,9 +260,7 @@ def mcnemar_exact(wins: int, losses: int) -> float:
     return min(1.0, 2 * tail / 2**n)
 
 
-def needed_questions(
-    spread: float, effect: float, *, power: float = 0.8, level: float = LEVEL
-) -> int:
+def needed_questions(spread: float, effect: float, *, power: float = 0.8) -> int:
     """Number of questions with which a paired difference would be found significant.
 
     n = ((z_level + z_power) * spread / effect)^2, two-sided, for normally distributed means.
@@ -282,8 +269,7 @@ def needed_questions(
       spread: standard deviation of a question's difference.
       effect: the true mean difference, in the same unit.
       power: probability that the interval then excludes zero.
-      level: of the interval.
     """
     normal = NormalDist()
-    z = normal.inv_cdf((1 + level) / 2) + normal.inv_cdf(power)
+    z = normal.inv_cdf(ENDS[1]) + normal.inv_cdf(power)
     return math.ceil((z * spread / effect) ** 2)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from jaxrag.core import jsonl
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import (
-    LEVEL,
+    ENDS,
     Interval,
     interval,
     intervals,
@@ -51,7 +51,7 @@ def best_fixed_k(results: Results) -> Measured:
     """
     scores = _score(read_table(results.directories[JOB]))
     drawn = 1 + resampled_means(scores).argmax(axis=1)
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(drawn, ENDS)
     best = 1 + int(scores.mean(axis=0).argmax())
     return Measured(Interval(best, float(low), float(high), len(scores)))
 
