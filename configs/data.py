@@ -25,11 +25,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxrag.data.benchmark import Benchmark
-from jaxrag.data.dataset import DataSettings
+from jaxrag.data.dataset import OTHERS, OWN, DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
-from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS
 
 ROOT = os.environ.get("JAXRAG_DATA", "../shared/data")

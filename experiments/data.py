@@ -38,8 +38,8 @@ from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.building import BuiltSet, build_set, published_files
 from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_directory, open_corpus
+from jaxrag.data.dataset import OTHERS, OWN
 from jaxrag.data.downloads import Downloads, published_name
-from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import SETS, PublishedSet
 from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.retrieval.corpus.rows import is_complete

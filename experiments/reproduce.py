@@ -86,7 +86,7 @@ from jaxrag.reproduction.choices import (
 )
 from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.listing import listing, result_file
-from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.measures import Results, describe_runs
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
 from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.prompt_files import (
@@ -95,7 +95,6 @@ from jaxrag.reproduction.prompt_files import (
     replacement_record,
 )
 from jaxrag.reproduction.result_pages import write_pages
-from jaxrag.reproduction.run_facts import describe_runs
 from jaxrag.reproduction.tables import Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.types import InputError

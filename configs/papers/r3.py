@@ -32,8 +32,13 @@ from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
 from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.reproduction.printed.tables import PrintedRow
-from jaxrag.reproduction.retriever_figures import accuracy_curves, metric_bars
-from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
+from jaxrag.reproduction.retriever_figures import (
+    accuracy_curves,
+    any_of,
+    gain,
+    metric_bars,
+    passages_scored,
+)
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr

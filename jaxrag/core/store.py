@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import sqlite3
 import struct
@@ -24,7 +25,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxrag.core.checks import check_local
-from jaxrag.core.file_systems import check_not_shared
 from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
@@ -41,10 +41,14 @@ _VERSION = 2  # 1 had no seconds; such a file gets the column when it is opened
 # sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
 DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
-_ELSEWHERE = (
-    "give it a path on a disk of this machine (--config.store=FILE, or --config.cache=DIRECTORY), "
-    "and put the stores of several machines together with `jaxrag store merge`"
-)
+_NETWORK = (
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "pvfs2",
+    "orangefs", "ocfs2", "gfs2", "wekafs", "panfs", "gcsfuse", "fuse.gcsfuse", "fuse.sshfs",
+    "fuse.s3fs", "fuse.rclone", "fuse.mountpoint-s3", "fuse.glusterfs", "fuse.ceph-fuse",
+    "fuse.juicefs", "fuse.blobfuse2", "fuse.goofys",
+)  # fmt: skip
+"""Types, as in /proc/self/mountinfo, of file systems that several machines may write to."""
+
 _FULL_BELOW = 1 << 20  # bytes of free space
 _COLUMNS = "key, value, seconds, checksum"
 _ROWS_PER_MERGE = 1000
@@ -84,6 +88,38 @@ def is_intact(key: object, value: object, seconds: object, stored_checksum: obje
     return checksum(key, value, seconds) == stored_checksum
 
 
+def file_system(path: str | Path) -> str | None:
+    """The type of the file system of ``path``, or of its nearest parent that exists.
+
+    As Linux names it: "ext4", "nfs4", "fuse.gcsfuse". None where the system does not tell.
+    """
+    place = Path(path).absolute()
+    while not place.exists():
+        place = place.parent
+    device = place.stat().st_dev
+    return _mounted(Path("/proc/self/mountinfo")).get((os.major(device), os.minor(device)))
+
+
+def _mounted(table: Path) -> dict[tuple[int, int], str]:
+    """Types of the mounted file systems by their device's numbers."""
+    if not table.is_file():
+        return {}
+    # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": the type follows the dash
+    lines = re.finditer(r"^\d+ \d+ (\d+):(\d+) .*? - (\S+) ", table.read_text("utf-8"), re.M)
+    return {(int(line[1]), int(line[2])): line[3] for line in lines}
+
+
+def _check_not_shared(path: str | Path) -> None:
+    """InputError if the store, which need not exist, is on a network file system."""
+    if (kind := file_system(path)) in _NETWORK:
+        raise InputError(
+            f"the store {path} is on a network file system ({kind}). SQLite's write-ahead log "
+            "needs memory that all its processes share, so machines would damage the file: give it "
+            "a path on a disk of this machine (--config.store=FILE, or --config.cache=DIRECTORY), "
+            "and put the stores of several machines together with `jaxrag store merge`."
+        )
+
+
 def _cannot_be_written(path: Path) -> bool:
     """Whether there is such a file, and it or its directory may not be written."""
     return path.is_file() and not all(os.access(one, os.W_OK) for one in (path, path.parent))
@@ -114,7 +150,7 @@ class Store:
                 raise InputError(f"{beside} is a pipe or a device, no file: remove it.")
         if path is not None and not self._read_only:
             check_local({"the store": path})
-            check_not_shared("the store", path, instead=_ELSEWHERE)
+            _check_not_shared(path)
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             # without a log beside it nobody writes; then SQLite need not make one to read the file

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.dataset import (
+    OTHERS,
+    OWN,
     Dataset,
     read_dataset,
     read_questions,
     split_sizes,
     without_own,
 )
-from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import PublishedSet, named_set
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete

@@ -20,10 +20,9 @@ from jaxrag.core.hashing import hash64, hashed, read_as_hashed
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
 from jaxrag.data.corpora import corpus_directory
-from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
+from jaxrag.data.dataset import OTHERS, OWN, LabelledQuestion, SetRow, read_about, write_questions
 from jaxrag.data.downloads import Downloads, is_address, published_name
 from jaxrag.data.leakage import question_hash
-from jaxrag.data.set_row import OTHERS, OWN, SetRow
 from jaxrag.data.sets import PublishedSet
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from jaxrag.core.hashing import digest_bytes
+from jaxrag.core.hashing import digest, digest_bytes
 from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.types import InputError, Question
+from jaxrag.types import InputError, Passage, Question
 
 _KIND = "questions"
 FIELDS = {
@@ -26,6 +26,12 @@ FIELDS = {
 """Stored fields of a question, each a string or a list of strings."""
 
 _ROWS_PER_READ = 1024
+
+OWN = "contexts"
+"""Name of the corpus of the passages that a set itself brings."""
+
+OTHERS = "other-contexts"
+"""The same corpus, in which a question does not find its own passages."""
 
 
 class Dataset(NamedTuple):
@@ -110,6 +116,26 @@ class LabelledQuestion(NamedTuple):
 
     question: Question
     gold: tuple[GoldPassage, ...] = ()
+
+
+class SetRow(NamedTuple):
+    """A question of a published set.
+
+    Attributes:
+      question: the question.
+      gold: its judged passages, where the set marks them.
+      contexts: passages that the set brings with the question; a passage has the same id wherever
+        it occurs.
+    """
+
+    question: Question
+    gold: tuple[GoldPassage, ...] = ()
+    contexts: tuple[Passage, ...] = ()
+
+
+def context(title: str, text: str) -> Passage:
+    """A passage that has no published id: its id is a hash of its title and text."""
+    return Passage(digest(title, text)[:16], title, text)
 
 
 def write_questions(

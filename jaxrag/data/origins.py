@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from jaxrag.data.benchmark import Benchmark, set_directory
 from jaxrag.data.corpora import CORPORA, build_arguments, corpus_directory, named_part
-from jaxrag.data.dataset import DataSettings
+from jaxrag.data.dataset import OTHERS, OWN, DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.data.sets import named_set
 from jaxrag.retrieval.corpus.rows import is_complete
 

@@ -25,7 +25,7 @@ from jaxrag.data.conversion import (
     short_hash,
 )
 from jaxrag.data.corpora import TITLE_CORPORA, open_corpus
-from jaxrag.data.dataset import Dataset, LabelledQuestion
+from jaxrag.data.dataset import Dataset, LabelledQuestion, SetRow
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.formats.hotpot import read_hotpot
@@ -36,7 +36,6 @@ from jaxrag.data.formats.judgements import (
     read_trec_judgements,
 )
 from jaxrag.data.formats.kilt import read_kilt
-from jaxrag.data.set_row import SetRow
 from jaxrag.retrieval.corpus.formats import read_beir
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Passage

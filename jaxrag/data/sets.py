@@ -13,11 +13,11 @@ from pathlib import Path
 
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.corpora import TITLE_CORPORA
+from jaxrag.data.dataset import OTHERS, OWN, SetRow
 from jaxrag.data.downloads import published_name
 from jaxrag.data.formats import own_forms
 from jaxrag.data.formats.dpr import with_dpr_gold
 from jaxrag.data.formats.flashrag import read_flashrag
-from jaxrag.data.set_row import OTHERS, OWN, SetRow
 from jaxrag.types import InputError
 
 _FLASHRAG = "hf:RUC-NLPIR/FlashRAG_datasets:"

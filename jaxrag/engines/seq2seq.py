@@ -16,13 +16,13 @@ from jaxtyping import Bool, Int, UInt
 
 from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
+from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.engine import use_compile_cache
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, end_tokens, prompt_number
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sampling import TokenSampling
-from jaxrag.models.sharding import automatic_mesh, device_mesh, divisible_sharding
+from jaxrag.models.sharding import device_mesh, divisible_sharding
 from jaxrag.models.t5.beams import beam_search
 from jaxrag.models.t5.checkpoint import load_t5
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
@@ -55,7 +55,7 @@ class Seq2SeqNetwork(NamedTuple):
 
 
 class Seq2SeqModel:
-    """A `LanguageModel` over a T5 1.0, T5 1.1 or Flan-T5 checkpoint; `load` makes one.
+    """A `LanguageModel` over a T5 1.0, T5 1.1 or Flan-T5 checkpoint; `Seq2Seq.load` makes one.
 
     A string is the source itself, followed by the end token that the tokenizer adds. Messages are
     joined by line breaks (blanks to T5's tokenizers) unless the tokenizer has a chat template.
@@ -91,60 +91,6 @@ class Seq2SeqModel:
             max_length=max_length,
             vocabulary=vocabulary,
             reads_end=True,
-        )
-
-    @classmethod
-    def load(
-        cls,
-        spec: str | Path,
-        *,
-        dtype: str | None = None,
-        mesh: Mesh | None = None,
-        rows: int | None = None,
-        max_length: int = 512,
-        beams: int = 1,
-    ) -> Seq2SeqModel:
-        """Loads a checkpoint.
-
-        Args:
-          spec: a path, ``package:NAME`` or ``hub:ORG/NAME``; see
-            `jaxrag.models.checkpoint.files.locate`.
-          dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
-          mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
-          rows: prompts answered at once; by default 8 on CPUs, 64 elsewhere.
-          max_length: limit of a prompt in tokens. T5's relative positions set none.
-          beams: number of beams of a beam search; 1 is greedy decoding, or sampling.
-
-        Raises:
-          InputError: there is no checkpoint, it is not a T5's, or a number is out of range.
-        """
-        if rows is None:
-            rows = 8 if jax.default_backend() == "cpu" else 64
-        check_limits(rows=rows, max_length=max_length, beams=beams)
-        path, precision = locate(str(spec)), compute_dtype(dtype)
-        mesh = automatic_mesh(mesh) if mesh else None
-        tokenizer = load_tokenizer(path)
-        tokenizer.chat_template = tokenizer.chat_template or _JOINED
-        model, params = load_t5(path, dtype=precision, mesh=mesh)
-        identity = {
-            "engine": _NUMERICS,
-            "weights": fingerprint(path),
-            "dtype": precision.name,
-            "backend": jax.default_backend(),
-            "chat_template": digest(str(tokenizer.chat_template)),
-            "beams": {**_SEARCH, "count": beams},
-            "mesh": dict(mesh.shape) if mesh else None,
-        }
-        if jax.default_backend() == "cpu":  # there results are exact, and it changes the last bits
-            identity["rows"] = rows
-        return cls(
-            Seq2SeqNetwork(model, params, mesh),
-            tokenizer,
-            ends=end_tokens(path, tokenizer) or (model.config.eos_token_id,),
-            identity=canonical(identity),
-            beams=beams,
-            rows=rows,
-            max_length=max_length,
         )
 
     def generate(
@@ -320,10 +266,11 @@ class Seq2Seq:
 
     Attributes:
       checkpoint: a directory, "package:NAME" or "hub:ORG/NAME[@REVISION]".
-      dtype: "" means float32 on CPUs and bfloat16 on accelerators.
-      max_length: limit of a prompt in tokens; answers do not count towards it.
+      dtype: "float32" or "bfloat16"; "" means the first on CPUs, the second on accelerators.
+      max_length: limit of a prompt in tokens, to which T5's relative positions set none; answers do
+        not count towards it.
       beams: number of beams of a beam search; 1 is greedy decoding, or sampling.
-      rows: prompts answered at once; 0 chooses for the device.
+      rows: prompts answered at once; 0 means 8 on CPUs, 64 on accelerators.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
     """
@@ -345,19 +292,43 @@ class Seq2Seq:
         """Raises InputError if there are fewer devices."""
         device_mesh(data=self.data_parallel, model=self.tensor_parallel)
 
-    def load(self, cache: Path) -> LanguageModel:
-        """Loads the checkpoint; raises as `Seq2SeqModel.load`, or if no checkpoint is named."""
+    def load(self, cache: Path) -> Seq2SeqModel:
+        """Loads the checkpoint.
+
+        Raises:
+          InputError: no checkpoint is named or there, it is no T5's, or a number is out of range.
+        """
         if not self.checkpoint:
             raise InputError(
                 "No checkpoint of an encoder-decoder is named: give the directory of a T5, or "
                 "'hub:google/flan-t5-large'."
             )
+        cpu = jax.default_backend() == "cpu"
+        rows = self.rows or (8 if cpu else 64)
+        check_limits(rows=rows, max_length=self.max_length, beams=self.beams)
         use_compile_cache(cache / "compiled")
-        return Seq2SeqModel.load(
-            self.checkpoint,
-            dtype=self.dtype or None,
-            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
-            rows=self.rows or None,
-            max_length=self.max_length,
+        path, precision = locate(self.checkpoint), compute_dtype(self.dtype or None)
+        mesh = device_mesh(data=self.data_parallel, model=self.tensor_parallel)
+        tokenizer = load_tokenizer(path)
+        tokenizer.chat_template = tokenizer.chat_template or _JOINED
+        model, params = load_t5(path, dtype=precision, mesh=mesh)
+        identity = {
+            "engine": _NUMERICS,
+            "weights": fingerprint(path),
+            "dtype": precision.name,
+            "backend": jax.default_backend(),
+            "chat_template": digest(str(tokenizer.chat_template)),
+            "beams": {**_SEARCH, "count": self.beams},
+            "mesh": dict(mesh.shape) if mesh else None,
+        }
+        if cpu:  # there results are exact, and it changes the last bits
+            identity["rows"] = rows
+        return Seq2SeqModel(
+            Seq2SeqNetwork(model, params, mesh),
+            tokenizer,
+            ends=end_tokens(path, tokenizer) or (model.config.eos_token_id,),
+            identity=canonical(identity),
             beams=self.beams,
+            rows=rows,
+            max_length=self.max_length,
         )

@@ -19,9 +19,9 @@ from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.conversion import QuestionFiles
 from jaxrag.data.corpora import CORPORA, named_part
+from jaxrag.data.dataset import OWN
 from jaxrag.data.draw import Draw
 from jaxrag.data.origins import unbuilt
-from jaxrag.data.set_row import OWN
 from jaxrag.data.sets import named_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.memory import Memory, decoder_of, device_count, on_disk, run_memory, vllm_share

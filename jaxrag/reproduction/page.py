@@ -10,14 +10,16 @@ from jaxrag.core.printable import html_text
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
-from jaxrag.reproduction.printed.cell_text import (
+from jaxrag.reproduction.printed.comparison import (
+    CALIBRATED,
+    Cell,
+    Column,
     cell_text,
     metric_label,
     our_text,
     printed_text,
     row_label,
 )
-from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column
 from jaxrag.reproduction.printed.models import RETRIEVERS, TRAINED, same_model
 from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Scale, Table

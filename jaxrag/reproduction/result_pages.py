@@ -17,8 +17,13 @@ from jaxrag.reproduction.claims import Claim, FigureClaim
 from jaxrag.reproduction.claims_page import comparison_text, judge
 from jaxrag.reproduction.listing import all_names, read_result, result_files
 from jaxrag.reproduction.parts import parts_text
-from jaxrag.reproduction.printed.cell_text import metric_label, our_text, printed_text, row_label
-from jaxrag.reproduction.printed.comparison import Cell
+from jaxrag.reproduction.printed.comparison import (
+    Cell,
+    metric_label,
+    our_text,
+    printed_text,
+    row_label,
+)
 from jaxrag.reproduction.printed.tables import AVERAGE, PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.tables import Declarations
 from jaxrag.types import InputError

@@ -1,4 +1,4 @@
-"""Figures of retrievers: accuracy along their trainings, and metrics of their searches."""
+"""Retrievers: figures of trainings and searches; gains, unions, numbers of scored passages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import Interval, interval
 from jaxrag.evaluation.training_log import TrainingLog, evaluations, read_training
-from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.printed.measured import Measured, over_seeds
+from jaxrag.methods.r3.training import SCORED
+from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
+from jaxrag.reproduction.printed.measured import Measured, difference, over_seeds
 from jaxrag.reproduction.tables import Picture
 from jaxrag.runs.retriever_comparison import read_metric
 
@@ -127,3 +129,47 @@ def _means(seeds: Sequence[Measured]) -> dict[str, Any]:
 def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:
     """The values that are defined, by the number of the question."""
     return {str(n): value for n, value in enumerate(values.tolist()) if not np.isnan(value)}
+
+
+def any_of(metric: str, jobs: Sequence[str]) -> Measure:
+    """The share of questions for which a metric of 0 and 1 is 1 in at least one of several runs.
+
+    A question counts where the metric is defined in all of them.
+    """
+
+    def measure(results: Results) -> Measured:
+        first = results.questions(jobs[0])
+        columns = []
+        for job in jobs:
+            values = dict(zip(results.questions(job), results.scores(job)[metric], strict=True))
+            columns.append([values.get(name, np.nan) for name in first])
+        return over_questions(results, np.max(np.array(columns), axis=0), jobs[0])
+
+    return measure
+
+
+def gain(before: str, metric: str = "contains") -> Measure:
+    """The paired difference of a row's run to another one."""
+
+    def measure(results: Results) -> Measured:
+        ours, theirs = (
+            over_questions(results, results.scores(job)[metric], job) for job in (JOB, before)
+        )
+        return difference(ours, theirs)
+
+    return measure
+
+
+def passages_scored(job: str) -> Measure:
+    """Mean number of passages outside its pool that R3's training scored for a question."""
+
+    def measure(results: Results) -> Measured:
+        counts = read_json_object(
+            results.directories[job] / SCORED,
+            what="the passages that R3's training scored",
+            way_out="remove the training's directory and make the table again",
+        )
+        mean = interval(np.array([*counts.values()], np.float64))
+        return Measured(mean, {name: float(count) for name, count in counts.items()})
+
+    return measure

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import SetRow, context
+from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.types import Passage, Question
 
 

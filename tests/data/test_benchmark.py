@@ -6,9 +6,8 @@ import pytest
 
 from jaxrag.data.benchmark import Benchmark, gold_of
 from jaxrag.data.corpora import corpus_directory
-from jaxrag.data.dataset import GoldPassage, LabelledQuestion, lacking, write_questions
+from jaxrag.data.dataset import OTHERS, OWN, GoldPassage, LabelledQuestion, lacking, write_questions
 from jaxrag.data.draw import Draw
-from jaxrag.data.set_row import OTHERS, OWN
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage, Question
 

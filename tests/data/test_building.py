@@ -15,9 +15,8 @@ from jaxrag.data import building
 from jaxrag.data.benchmark import set_directory
 from jaxrag.data.building import BuiltSet, build_set, published_files
 from jaxrag.data.corpora import corpus_directory, open_corpus
-from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.dataset import OWN, GoldPassage, SetRow
 from jaxrag.data.downloads import Downloads
-from jaxrag.data.set_row import OWN, SetRow
 from jaxrag.data.sets import PublishedSet
 from jaxrag.types import InputError, Passage, Question
 

@@ -16,11 +16,10 @@ import pytest
 from jaxrag.core import file_states
 from jaxrag.data import corpora, folder, published
 from jaxrag.data.corpora import CORPORA, build_corpus, open_corpus
-from jaxrag.data.dataset import Dataset
+from jaxrag.data.dataset import Dataset, SetRow
 from jaxrag.data.folder import Folder
 from jaxrag.data.formats.dpr import with_dpr_gold
 from jaxrag.data.published import Published
-from jaxrag.data.set_row import SetRow
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.wiki_dpr import sources

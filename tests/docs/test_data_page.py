@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from jaxrag.data.set_row import OWN
+from jaxrag.data.dataset import OWN
 from jaxrag.data.sets import SETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -28,6 +27,10 @@ PROMPTS = [
 ]
 
 
+def load(directory: Path, **settings: Any) -> Seq2SeqModel:
+    return Seq2Seq(str(directory), **settings).load(directory / "cache")
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("t5")
@@ -37,7 +40,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(directory: Path) -> Seq2SeqModel:
-    return Seq2SeqModel.load(directory, rows=4)
+    return load(directory, rows=4)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,7 @@ def test_each_prompt_may_have_its_own_seed(model: Seq2SeqModel) -> None:
 def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
     directory: Path, answers: list[Generation]
 ) -> None:
-    beams = Seq2SeqModel.load(directory, rows=4, beams=4)
+    beams = load(directory, rows=4, beams=4)
     whole = beams.generate(PROMPTS, max_new_tokens=10)
     assert beams.generate(PROMPTS[5:1:-1], max_new_tokens=10) == whole[5:1:-1]
     assert [w.tokens for w in whole] != [a.tokens for a in answers]
@@ -194,7 +197,7 @@ def test_messages_are_joined_to_one_text(model: Seq2SeqModel) -> None:
 
 
 def test_long_prompts_are_refused_before_anything_is_computed(directory: Path) -> None:
-    model = Seq2SeqModel.load(directory, rows=2, max_length=8)
+    model = load(directory, rows=2, max_length=8)
     tokens = len(model.tokenizer.encode(PROMPTS[3]))
     message = rf"A prompt has {tokens} tokens.*at most 8: shorten.*larger max_length"
     with pytest.raises(InputError, match=message):
@@ -212,8 +215,7 @@ def test_long_prompts_are_refused_before_anything_is_computed(directory: Path) -
 def test_eight_devices_give_the_tokens_of_one(
     directory: Path, answers: list[Generation], shape: tuple[int, int]
 ) -> None:
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(shape), ("data", "model"))
-    model = Seq2SeqModel.load(directory, rows=8, mesh=mesh)
+    model = load(directory, rows=8, data_parallel=shape[0], tensor_parallel=shape[1])
     for one, other in zip(
         model.generate(PROMPTS, max_new_tokens=10, stop=["never"]), answers, strict=True
     ):
@@ -222,37 +224,37 @@ def test_eight_devices_give_the_tokens_of_one(
 
 
 def test_identity_depends_on_weights_and_settings(directory: Path, tmp_path: Path) -> None:
-    base = Seq2SeqModel.load(directory, rows=4).identity
-    assert Seq2SeqModel.load(directory, rows=4, max_length=99).identity == base
+    base = load(directory, rows=4).identity
+    assert load(directory, rows=4, max_length=99).identity == base
     others = [
-        Seq2SeqModel.load(directory, rows=4, dtype="bfloat16"),
-        Seq2SeqModel.load(directory, rows=8),
-        Seq2SeqModel.load(directory, rows=4, beams=2),
+        load(directory, rows=4, dtype="bfloat16"),
+        load(directory, rows=8),
+        load(directory, rows=4, beams=2),
     ]
     small_t5.write(tmp_path, CONFIGS["1.1"], seed=1)
-    others.append(Seq2SeqModel.load(tmp_path, rows=4))
+    others.append(load(tmp_path, rows=4))
     assert len({base, *(other.identity for other in others)}) == 5
     assert json.loads(base)["engine"].startswith("jaxrag-seq2seq-")
 
 
 def test_invalid_settings_are_refused(directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rows is 0"):
-        Seq2SeqModel.load(directory, rows=0)
+    with pytest.raises(InputError, match="rows is -1"):
+        load(directory, rows=-1)
     with pytest.raises(InputError, match="dtype is 'float16'"):
-        Seq2SeqModel.load(directory, dtype="float16")
+        load(directory, dtype="float16")
     with pytest.raises(InputError, match="beams is 0"):
-        Seq2SeqModel.load(directory, beams=0)
+        load(directory, beams=0)
     with pytest.raises(InputError, match="max_new_tokens is 0"):
-        Seq2SeqModel.load(directory).generate(["cat"], max_new_tokens=0)
+        load(directory).generate(["cat"], max_new_tokens=0)
     with pytest.raises(InputError, match=r"repetition_penalty is 1\.1, and encoder-decoders"):
         options: Any = {"max_new_tokens": 2, "repetition_penalty": 1.1}
-        Seq2SeqModel.load(directory).generate(["cat"], **options)
+        load(directory).generate(["cat"], **options)
     small_t5.write(tmp_path, CONFIGS["1.1"])
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()
     (tmp_path / "spiece.model").write_bytes(b"")
     with pytest.raises(InputError, match=r"holds no tokenizer: one of tokenizer\.json"):
-        Seq2SeqModel.load(tmp_path)
+        load(tmp_path)
 
 
 def test_the_settings_load_the_engine(

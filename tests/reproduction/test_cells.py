@@ -15,8 +15,7 @@ from jaxrag.evaluation.significance import Interval, crossed_interval
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, read_cells, table_cells
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.printed.cell_text import cell_text, our_text
-from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column
+from jaxrag.reproduction.printed.comparison import CALIBRATED, Cell, Column, cell_text, our_text
 from jaxrag.reproduction.printed.measured import Measured, mean_interval, over_seeds
 from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Line, Scale, Table

@@ -14,11 +14,11 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction.cells import as_json
+from jaxrag.reproduction.measures import describe_runs
 from jaxrag.reproduction.printed.comparison import Cell, Column
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.result_pages import command, write_pages
-from jaxrag.reproduction.run_facts import describe_runs
 from jaxrag.reproduction.work import chosen
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write

@@ -16,8 +16,7 @@ from jaxrag.core.hashing import digest
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine, well_named, written_list
 from jaxrag.core.tables import read_table
-from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import SetRow
+from jaxrag.data.dataset import GoldPassage, SetRow
 from jaxrag.text.answers import normalize
 from jaxrag.types import Passage, Question
 

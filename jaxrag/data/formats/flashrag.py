@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.jsonl_input import InputLine, read_input, type_name, well_named
-from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.data.formats.hotpot import ids_of_titles, paragraphs, supporting_gold
 from jaxrag.data.question_kinds import LETTERS, VERDICTS
-from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Passage, Question
 
 _VERDICTS = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}

@@ -13,8 +13,7 @@ from typing import Any
 
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine, type_name, well_named
-from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import SetRow, context
+from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.types import Passage, Question
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.tables import read_table
-from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import SetRow
+from jaxrag.data.dataset import GoldPassage, SetRow
 from jaxrag.types import InputError, Question
 
 Judgements = Mapping[str, tuple[GoldPassage, ...]]

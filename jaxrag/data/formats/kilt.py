@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrag.core.jsonl_input import InputLine, read_input
-from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.set_row import SetRow
+from jaxrag.data.dataset import GoldPassage, SetRow
 from jaxrag.types import Question
 
 PAGES = "kilt_wikipedia"

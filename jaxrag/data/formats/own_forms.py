@@ -11,19 +11,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl_input import InputLine, read_input, type_name
 from jaxrag.core.packed_files import open_packed
-from jaxrag.core.parquet_input import read_parquet
 from jaxrag.core.tables import read_table
-from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.data.formats.hotpot import read_hotpot
 from jaxrag.data.formats.judgements import read_queries, read_trec_judgements
 from jaxrag.data.question_kinds import VERDICTS
-from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import InputError, Passage, Question
 
+_BATCH = 1024  # rows of a parquet file decoded at a time
 _MOST_BYTES = 100_000_000  # of the file of paragraphs, which has some 10 MB
 _OPTIONS = ("opa", "opb", "opc", "opd")
 _EXPLAINED = re.compile(
@@ -62,6 +64,27 @@ def read_arc(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
         answers = (texts[labels.index(key)],)
         name, text = line.string("id"), stem.string("stem")
         yield SetRow(Question(name, text, answers, texts, task="multiple_choice"))
+
+
+def read_parquet(path: Path) -> Iterator[InputLine]:
+    """The rows of a file, in order; a column's value has the type that it has in JSON.
+
+    Raises:
+      InputError: no such file, not a parquet file, or a damaged one.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield InputLine(path, number, fields, "row")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: not a parquet file, or damaged after row {number} ({error}); get it again"
+        ) from None
 
 
 def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:

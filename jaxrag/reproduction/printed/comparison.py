@@ -1,4 +1,4 @@
-"""Cells of a printed table: the paper's value, ours with its interval, and whether they agree."""
+"""Cells of a printed table, as values and texts: the paper's and ours, and whether they agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction.printed.measured import Measured
-from jaxrag.reproduction.printed.tables import AVERAGE
+from jaxrag.reproduction.printed.tables import AVERAGE, PrintedRow, PrintedTable
 
 MEAN_OF_ALL = "mean_of_8_columns"
 """A mean over all data sets and metrics of a row (ARS-RAG's Table 1)."""
@@ -116,3 +116,58 @@ class Cell(NamedTuple):
         if not self.comparable or self.printed is None or self.interval is None:
             return None
         return self.interval.low <= self.printed <= self.interval.high
+
+
+def cell_text(cell: Cell) -> str:
+    """Our value with its interval, the printed one, and whether they agree."""
+    ours = " ".join(filter(None, our_text(cell)))
+    return "\n".join(filter(None, (ours, printed_text(cell))))
+
+
+def our_text(cell: Cell) -> tuple[str, str]:
+    """Our value, and its interval if it has one; empty if it was not measured."""
+    interval, digits = cell.interval, _digits(cell)
+    if interval is None:
+        return "", ""
+    if interval.low == interval.high:
+        return f"{interval.mean:.{digits}f}", ""
+    ends = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    if cell.ours and cell.ours.seeds:
+        ends += f", {len(cell.ours.seeds)} seeds (sd {cell.deviations['seeds']:.{digits}f})"
+    return f"{interval.mean:.{digits}f}", ends
+
+
+def printed_text(cell: Cell) -> str:
+    """The printed value beside ours, the difference, and whether they agree."""
+    if cell.printed is None or cell.interval is None:
+        return ""
+    text = f"printed {cell.printed:g} ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
+    if cell.agrees is not None:
+        text += " agrees" if cell.agrees else " differs"
+    return text + (" (?)" if cell.doubt else "")
+
+
+def _digits(cell: Cell) -> int:
+    return {"percent": 1, "points": 1, "fraction": 3, "usd_total": 3}.get(cell.unit, 2)
+
+
+def metric_label(metric: str, printed: PrintedTable) -> str:
+    """A printed metric with its unit."""
+    unit = printed.units[metric]
+    return f"{metric.replace('_', ' ')}{'' if unit in metric else f', {unit}'}"
+
+
+def row_label(row: PrintedRow, printed: PrintedTable) -> str:
+    """A row's label, with the settings that differ from other rows of the same label."""
+    parts = [row.label]
+    same = [other for other in printed.rows if other.label == row.label]
+    if len({other.generator for other in same}) > 1 and row.generator:
+        parts.append(row.generator)
+    if len({other.retriever for other in same}) > 1 and row.retriever:
+        parts.append(row.retriever)
+    if len({other.passages for other in same}) > 1 and row.passages is not None:
+        parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
+    for name, value in row.other.items():
+        if len({other.other.get(name) for other in same}) > 1:
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(parts)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.core.parquet_input import read_parquet
+from jaxrag.data.formats.own_forms import read_parquet
 from jaxrag.types import InputError
 
 

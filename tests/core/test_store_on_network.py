@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.core import file_systems
+from jaxrag.core import store
 from jaxrag.core.store import Store
 from jaxrag.types import InputError
 
@@ -20,19 +20,19 @@ TABLE = """\
 def test_a_table_of_mounts_is_read(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    assert file_systems._mounted(table) == {
+    assert store._mounted(table) == {
         (0, 21): "proc",
         (98, 0): "ext3",
         (0, 52): "nfs4",
         (0, 53): "fuse.gcsfuse",
     }
-    assert file_systems._mounted(tmp_path / "none") == {}
+    assert store._mounted(tmp_path / "none") == {}
 
 
 def test_proc_is_known_and_a_missing_path_is_on_its_parent_s_file_system(tmp_path: Path) -> None:
-    assert file_systems.file_system("/proc/self") == "proc"
+    assert store.file_system("/proc/self") == "proc"
     missing = tmp_path / "a" / "b" / "c"
-    assert file_systems.file_system(missing) == file_systems.file_system(tmp_path)
+    assert store.file_system(missing) == store.file_system(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "lustre", "fuse.gcsfuse"])
@@ -41,7 +41,7 @@ def test_a_store_on_a_network_file_system_is_refused(
 ) -> None:
     device = tmp_path.stat().st_dev
     numbers = (os.major(device), os.minor(device))
-    monkeypatch.setattr(file_systems, "_mounted", lambda table: {numbers: kind})
+    monkeypatch.setattr(store, "_mounted", lambda table: {numbers: kind})
     with pytest.raises(InputError, match=rf"network file system \({kind}\).*config\.store"):
         Store(tmp_path / "new" / "store.sqlite")
     assert not (tmp_path / "new").exists()
@@ -52,5 +52,5 @@ def test_a_store_on_a_network_file_system_is_refused(
 def test_a_store_on_a_local_disk_opens(
     kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_systems, "file_system", lambda path: kind)
+    monkeypatch.setattr(store, "file_system", lambda path: kind)
     Store(tmp_path / "store.sqlite").close()

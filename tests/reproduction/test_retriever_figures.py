@@ -11,8 +11,7 @@ from jaxrag.evaluation.significance import crossed_interval
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.retriever_figures import accuracy_curves
-from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
+from jaxrag.reproduction.retriever_figures import accuracy_curves, any_of, gain, passages_scored
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write
 
