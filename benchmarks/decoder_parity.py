@@ -23,7 +23,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
@@ -56,7 +56,7 @@ def inspection_differences(directory: Path, name: str) -> Iterator[float]:
     config = {"rope_scaling": None, **CONFIGS[name], "vocab_size": 260, "eos_token_id": 257}
     test_parity.write_tiny_model(directory, **config)
     prompt, added = test_inspection_parity.PROMPT, test_inspection_parity.ADDED
-    model = LocalModel.load(directory, **test_parity.SMALL)
+    model = LocalModel.load(Local(str(directory), **test_parity.SMALL))
     tokens = model.tokenizer.encode(prompt + added, add_special_tokens=False)
     wanted: Any = test_inspection_parity.theirs(directory, tokens)
     (found,), p = model.inspect([prompt], [added], layer=0), len(prompt)

@@ -34,7 +34,7 @@ import numpy as np
 
 from benchmarks.machine import Taken, timed
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.models.checkpoint.export import as_directory
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.types import Prompt
@@ -161,7 +161,7 @@ def transformers_side(directory: Path, tokenizer: Any, dtype: str) -> Side:
 
 def sides(cache: Path, options: argparse.Namespace) -> dict[str, Side]:
     checkpoint, dtype, wanted = options.checkpoint, options.dtype, options.only
-    local = LocalModel.load(checkpoint, dtype=dtype)
+    local = LocalModel.load(Local(checkpoint, dtype))
     found: dict[str, Side] = {"jaxrag": of_model(local, lambda: local._resize(local._sizes))}
     directory = as_directory(locate(checkpoint), cache)
     if _usable("vllm", wanted):

@@ -11,7 +11,7 @@ import pytest
 from jaxrag.core.store import Store
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.folder import Folder
-from jaxrag.engines.local.engine import Local, LocalModel
+from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.experiments.configuration import parse
 from jaxrag.methods.dtr import UncertaintyGate
@@ -23,7 +23,7 @@ from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
 from jaxrag.types import InputError, Passage
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.retrieval.fakes import FakeEncoder, FakePassages, build_matrix
 
 QUERY = {"id": "q1", "question": "Where?", "answers": ["Rome"]}
@@ -43,7 +43,7 @@ def model(path, break_it):
     """A tiny checkpoint, broken by a function of its directory, loaded."""
     write_tiny_model(path / "model")
     break_it(path / "model")
-    return LocalModel.load(path / "model")
+    return load_local(path / "model")
 
 
 def edit(**changes):
@@ -153,7 +153,7 @@ BAD = {
     "no such prompts": (lambda p: prompts.load("none"), "none.*small"),
     "bad prompts": (lambda p: prompts.load(written(p, "p.toml", "[direct")), r"p\.toml"),
     # checkpoints
-    "no checkpoint": (lambda p: LocalModel.load(p / "none"), "none"),
+    "no checkpoint": (lambda p: load_local(p / "none"), "none"),
     "no package": (lambda p: locate("package:no_such_package"), "pip install no-such-package"),
     "other kind of model": (lambda p: model(p, edit(model_type="mamba")), "[Mm]amba"),
     "config lacks a key": (lambda p: model(p, edit(hidden_size=None)), "hidden_size"),
@@ -162,7 +162,7 @@ BAD = {
     "weights cut short": (lambda p: model(p, cut("model.safetensors")), r"model\.safetensors"),
     "weights gone": (lambda p: model(p, lambda d: (d / "model.safetensors").unlink()), "model"),
     "no tokenizer": (lambda p: model(p, lambda d: (d / "tokenizer.json").unlink()), "tokenizer"),
-    "not a GGUF": (lambda p: LocalModel.load(written(p, "x.gguf", "GGUF?")), r"x\.gguf"),
+    "not a GGUF": (lambda p: load_local(written(p, "x.gguf", "GGUF?")), r"x\.gguf"),
     "decoder as encoder": (
         lambda p: (write_tiny_model(p / "m"), Encoder.load(str(p / "m"))),
         "qwen2",

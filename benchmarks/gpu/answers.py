@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from benchmarks.generation import CHECKPOINT, STOP, Work, workloads
-from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.engine import Local, LocalModel
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
@@ -46,7 +46,7 @@ def answer(model: LocalModel, works: dict[str, Work]) -> dict[str, Any]:
 
 def _timed(settings: dict[str, Any], works: dict[str, Work]) -> tuple[dict[str, Any], float]:
     """Answers of a model that has compiled its programs, and the seconds that they take."""
-    model = LocalModel.load(CHECKPOINT, **settings)
+    model = LocalModel.load(Local(CHECKPOINT, **settings))
     answer(model, works)
     start = time.perf_counter()
     return answer(model, works), time.perf_counter() - start
@@ -81,7 +81,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         works = workloads(Path(folder), 0)
         if options.write:
-            model = LocalModel.load(CHECKPOINT, dtype="float32")
+            model = LocalModel.load(Local(CHECKPOINT, "float32"))
             options.write.write_text(json.dumps(answer(model, works)), "utf-8")
             return 0
         if jax.default_backend() != "gpu":

@@ -98,8 +98,8 @@ def model_memory(
     count, each = device_count(settings), whole / settings.tensor_parallel
     row, free = row_bytes(config, size), count * (devices.memory - taken - each)
     usual = Sizes.fixed() if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
-    given = (settings.prefill_rows or None, settings.rows or None, settings.chunk or None)
-    sizes = Sizes.choose(*given, int(settings.cache_gib * 2**30) or None, usual=usual)
+    given = (settings.prefill_rows, settings.rows, settings.chunk)
+    sizes = Sizes.choose(*given, int(settings.cache_gib * 2**30), usual=usual)
     rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk
     cache = 2 * min(rows * row, sizes.cache_bytes) + prompts * row
     layer = prompts * chunk * (2 * config.hidden_size + 3 * config.intermediate_size) * size

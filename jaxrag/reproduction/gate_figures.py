@@ -39,18 +39,15 @@ Metric = str | Callable[[str], str]
 """A name of `jaxrag.evaluation.metrics`, or a function from data set to name."""
 
 
-def in_group(group: Group, metric: Metric, job: str = JOB) -> Measure:
+def in_group(group: Group, metric: Metric) -> Measure:
     """Measures the mean of a metric over a group of questions.
 
-    Args:
-      group: of `GROUPS`.
-      metric: the metric.
-      job: the run with the gate; "dq_retrieval" also reads the job `ALWAYS`.
+    Jobs: `JOB` is the run with the gate; "dq_retrieval" also reads `ALWAYS`.
     """
 
     def measure(results: Results) -> Measured:
-        triggered = _by_question(results, "trigger", job)
-        read = ALWAYS if group == "dq_retrieval" else job
+        triggered = _by_question(results, "trigger", JOB)
+        read = ALWAYS if group == "dq_retrieval" else JOB
         wanted = float(group == "non_dq_retrieval")
         own = [triggered.get(name) == wanted for name in results.questions(read)]
         dataset = name_of(results.run(read).config, "dataset")
@@ -100,12 +97,9 @@ def threshold_curves(
     ``jobs`` are without retrieval; of equal ones the first is drawn.
     """
     series = _made(results, {job: (job,) for job in jobs})
-    numbers = {
-        dataset: {
-            job: _points(_accepted(*_direct(outputs, job))) for job in distinct(outputs, series)
-        }
-        for dataset, outputs in results.items()
-    }
+    numbers = _by_label(
+        results, series, lambda outputs, job: _points(_accepted(*_direct(outputs, job)))
+    )
     panels = [
         plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
         for dataset, by_job in numbers.items()
@@ -167,12 +161,11 @@ def gain_curves(
         series = _made(results, gains)
         if not series:
             continue
-        numbers = {
-            dataset: {
-                label: _gain_points(outputs, gains[label]) for label in distinct(outputs, series)
-            }
-            for dataset, outputs in results.items()
-        }
+        numbers = _by_label(
+            results,
+            series,
+            lambda outputs, label: _gain_points(outputs, gains[label]),  # noqa: B023
+        )
         panels = [
             plots.Panel(
                 dataset, "EM gain, points", {n: _over_u(line) for n, line in points.items()}
@@ -207,6 +200,16 @@ def _made(results: Mapping[str, Results], series: Series) -> Series:
     return {label: jobs for label, jobs in series.items() if first.has(*jobs)}
 
 
+def _by_label(
+    results: Mapping[str, Results], series: Series, points: Callable[[Results, str], Points]
+) -> dict[str, dict[str, Points]]:
+    """The points of each distinct series, by data set and label."""
+    return {
+        dataset: {label: points(outputs, label) for label in distinct(outputs, series)}
+        for dataset, outputs in results.items()
+    }
+
+
 def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
     """The model's name if one model stands for all sizes; else empty: the labels serve."""
     first = next(iter(results.values()))
@@ -229,21 +232,19 @@ def _direct(results: Results, job: str) -> tuple[Float[np.ndarray, " q"], Float[
     return direct_answers(results.run(job).records)
 
 
-def _gain(results: Results, of: GainOf) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
-    """Uncertainty of the direct answers, and EM with retrieval minus EM without."""
+def _gain_points(results: Results, of: GainOf) -> Points:
+    """The curve of EM with retrieval minus EM without.
+
+    Its last point has the values by question, to pair it with others.
+    """
     u, right = _direct(results, of.direct)
     retrieved = _by_question(results, "exact_match", of.retrieved)
     names = results.questions(of.direct)
-    return u, np.array([retrieved.get(name, math.nan) for name in names]) - right
-
-
-def _gain_points(results: Results, of: GainOf) -> Points:
-    """The curve of a gain; its last point has the values by question, to pair it with others."""
-    u, gain = _gain(results, of)
+    gain = np.array([retrieved.get(name, math.nan) for name in names]) - right
     points = _points(_accepted(u, gain))
     if points:
         inside = (u <= points[-1]["threshold"]) & ~np.isnan(gain)
-        named = zip(results.questions(of.direct), gain.tolist(), inside, strict=True)
+        named = zip(names, gain.tolist(), inside, strict=True)
         points[-1]["values"] = {name: value for name, value, within in named if within}
     return points
 

@@ -24,9 +24,9 @@ from jaxrag.reproduction.tables import Picture
 LEGEND = ("documents by the question", "documents by the pseudo-context", "gold documents")
 
 
-def read_geometry(results: Results, job: str = JOB) -> list[dict[str, Any]]:
-    """The lines of geometry.jsonl of a job."""
-    return jsonl.read(results.directories[job] / GoldGeometry.file)
+def read_geometry(results: Results) -> list[dict[str, Any]]:
+    """The lines of geometry.jsonl."""
+    return jsonl.read(results.directories[JOB] / GoldGeometry.file)
 
 
 def alpha_slope(results: Results) -> Measured:
@@ -103,9 +103,9 @@ def similarities(name: str, results: Mapping[str, Results]) -> list[Picture]:
     return [Picture(name, drawn, numbers)]
 
 
-def ranks(name: str, results: Mapping[str, Results], depth: int = 20) -> list[Picture]:
-    """Draws the histogram of ranks of gold passages in the search by the question."""
-    labels = {**{rank: str(rank) for rank in range(depth)}, None: f"{depth}+"}
+def ranks(name: str, results: Mapping[str, Results]) -> list[Picture]:
+    """Draws the histogram of ranks of gold passages in the search by the question, up to 20."""
+    labels = {**{rank: str(rank) for rank in range(20)}, None: "20+"}
     numbers = {}
     for dataset, outputs in results.items():
         gold_ranks = [passage["rank"] for passage in _gold(outputs)]

@@ -9,7 +9,7 @@ from jaxrag.engines.local import decoding, engine
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import Prefill
 from jaxrag.types import Generation
-from tests.engines.tiny_model import CHATS, write_tiny_model
+from tests.engines.tiny_model import CHATS, load_local, write_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def directory(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def model(directory: Path) -> LocalModel:
-    return LocalModel.load(directory)
+    return load_local(directory)
 
 
 @pytest.fixture(scope="module")

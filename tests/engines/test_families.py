@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
@@ -19,8 +18,9 @@ from jaxrag.steps.reader import Reader, mean_nll
 from jaxrag.types import Generation, Message
 from tests.engines.fake_server import serving
 from tests.engines.families import ANSWER, FAMILIES, LAST, SYSTEM, Family, write_family
+from tests.engines.tiny_model import load_local
 
-SIZES: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
+SIZES: dict[str, Any] = {"prefill_rows": 2, "rows": 4, "chunk": 16}
 SHARED = ("llama", "mistral", "phi3")  # their networks are the same program
 every = pytest.mark.parametrize("name", FAMILIES)
 
@@ -80,7 +80,7 @@ def test_local(name: str, tmp_path: Path, unprobed: None) -> None:
     """A family that the local engine does not have gets Llama's network."""
     family = FAMILIES[name]
     write_family(tmp_path, family, model="" if family.model in networks else "llama")
-    model = LocalModel.load(tmp_path, template_options=family.options, **SIZES)
+    model = load_local(tmp_path, template_options=json.dumps(family.options), **SIZES)
     (found,) = model.generate([family.chat], max_new_tokens=16)
     check(name, found)
 

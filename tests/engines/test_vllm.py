@@ -16,6 +16,7 @@ from jaxrag.models.decoder.decoding import extend, score
 from jaxrag.types import Generation, InputError
 from tests.engines import contract
 from tests.engines.local.real_prompts import KINDS, real_prompts
+from tests.engines.tiny_model import load_local
 
 vllm = pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 pytestmark = [
@@ -43,7 +44,7 @@ def prompts(cache: Path) -> dict[str, list[Any]]:
 
 @pytest.fixture(scope="module")
 def local() -> LocalModel:
-    return LocalModel.load(CHECKPOINT, dtype="float32")
+    return load_local(CHECKPOINT, dtype="float32")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from jaxrag.core.store import Store
-from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.server import Server, ServerModel
 from jaxrag.models.checkpoint.export import as_directory
@@ -28,6 +27,7 @@ from jaxrag.models.checkpoint.files import locate
 from jaxrag.steps.tools import LanguageModelTool
 from tests.engines import contract
 from tests.engines.local.real_prompts import real_prompts
+from tests.engines.tiny_model import load_local
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -141,7 +141,7 @@ def test_a_server_killed_and_started_again_loses_nothing(
         found = answer_all(model, prompts, store, interrupt)
         scores = model.logprob(prompts[:8], ["No idea, sorry."] * 8)
         model.close()
-    local = LocalModel.load(CHECKPOINT, dtype="float32")
+    local = load_local(CHECKPOINT, dtype="float32")
     sample = range(0, REQUESTS, 10)
     ours = local.generate([prompts[i] for i in sample], max_new_tokens=8, stop=("\n",))
     same = sum(found[i].text == one.text for i, one in zip(sample, ours, strict=True))
@@ -157,7 +157,7 @@ def test_a_server_killed_and_started_again_loses_nothing(
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
 def test_contract(cache: Path, endpoint: str) -> None:
-    local = LocalModel.load(CHECKPOINT, dtype="float32")
+    local = load_local(CHECKPOINT, dtype="float32")
     with serving(cache, 1) as (server,):
         tokenizer = CHECKPOINT if endpoint == "completions" else ""
         model = Server(NAME, server.url, tokenizer=tokenizer).load(Path())

@@ -7,6 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.checkpoint import parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
@@ -22,6 +23,19 @@ TEMPLATE = (
 )
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|end|>"]
 VOCABULARY = 260  # the bytes, the special tokens, and one that means nothing
+
+
+def load_local(
+    path: Path | str,
+    *,
+    mesh: Any = None,
+    stacked: bool | None = None,
+    shared_bytes: int = 1 << 28,
+    **settings: Any,
+) -> LocalModel:
+    """A model with some settings of `Local`."""
+    local = Local(str(path), **settings)
+    return LocalModel.load(local, mesh=mesh, stacked=stacked, shared_bytes=shared_bytes)
 
 
 def write_tiny_model(

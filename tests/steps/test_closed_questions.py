@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from jaxrag.data import question_kinds
-from jaxrag.engines.local.engine import LocalModel
 from jaxrag.steps import kinds, prompts
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Passage
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.scripted import ScriptedModel, run_episode, tools_of
 from tests.steps.closed_questions import CHOICE, CLAIM, LABELS, OPEN, YES_NO
 
@@ -78,7 +77,7 @@ def test_options_without_distinct_first_tokens_are_refused():
 def test_option_logprobs_are_of_the_first_token(tmp_path):
     """One token a byte: the options' are those of their first letters in the same prompt."""
     write_tiny_model(tmp_path, max_position_embeddings=1024)
-    model = LocalModel.load(str(tmp_path))
+    model = load_local(str(tmp_path))
     found = logprobs(model, CLAIM)
     asked, _ = prompt_of(model, CLAIM)
     alone = model.logprob([asked, asked], ["t", "f"])
@@ -91,7 +90,7 @@ def test_option_logprobs_are_of_the_first_token(tmp_path):
 
 def test_closed_prompts_are_cut_like_others(tmp_path):
     write_tiny_model(tmp_path, max_position_embeddings=1024)
-    model = LocalModel.load(str(tmp_path), max_length=480)
+    model = load_local(str(tmp_path), max_length=480)
     reader = Reader(prompts="r3", answer_tokens=20, truncate=True)
     long = [Passage("p", "Roses", "They are red. " * 30), *PASSAGES]
     asked, truncated = prompt_of(model, CHOICE, reader, long)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -110,69 +110,47 @@ class LocalModel:
     @classmethod
     def load(
         cls,
-        spec: str | Path,
+        settings: Local,
         *,
-        dtype: str | None = None,
-        quantization: Quantization = "",
         mesh: Mesh | None = None,
-        prefill_rows: int | None = None,
-        decode_rows: int | None = None,
-        chunk: int | None = None,
         stacked: bool | None = None,
-        max_length: int | None = None,
-        cache_bytes: int | None = None,
         shared_bytes: int = 1 << 28,
-        template_options: Mapping[str, Any] | None = None,
     ) -> LocalModel:
         """Loads a checkpoint.
 
         Args:
-          spec: a path, ``package:NAME`` or ``hub:ORG/NAME``; see
-            `jaxrag.models.checkpoint.files.locate`.
-          dtype: "float32", "bfloat16", or "float16" for GPUs without the second (T4, V100); by
-            default the first on CPUs, the second elsewhere.
-          quantization: "int8" holds matrices in eight bits, see `jaxrag.models.quantisation`.
+          settings: the checkpoint, and all that is not below.
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
-          prefill_rows: prompts read at once; by default 8 on CPUs, at most 16 elsewhere.
-          decode_rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little
-            more for more rows); by default 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
-          chunk: prompts are read in chunks of so many tokens, and padded to a multiple; by default
-            16 on one CPU device, 32 on several, 128 elsewhere. A call reads a chunk of each of the
-            ``prefill_rows``; on one CPU device 256 tokens, of any of them.
           stacked: whether one layer is compiled for all; by default on TPUs. On a GPU a step took
             twice as long with it (docs/gpu.md).
-          max_length: limit of prompt and answer together in tokens; by default the model's own.
-          cache_bytes: memory for keys and values of the answers being decoded; longer prompts get
-            fewer rows. By default 1 GiB on CPUs, elsewhere a third of what the devices have free
-            after the parameters, rounded down to a power of two.
           shared_bytes: memory for shared prefixes of prompts; 0 computes every prompt whole.
-          template_options: arguments of the chat template, such as ``{"enable_thinking": False}``
-            for Qwen3.
 
         Raises:
           InputError: there is no checkpoint, its architecture is not supported, or rows do not fit
             the mesh.
         """
-        path, precision = locate(str(spec)), compute_dtype(dtype, half=True)
+        path = locate(settings.checkpoint)
+        precision = compute_dtype(settings.dtype or None, half=True)
         mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         if stacked is None:
             stacked = jax.default_backend() not in ("cpu", "gpu")
         decoder, params = load_decoder(
-            path, dtype=precision, mesh=mesh, stacked=stacked, quantization=quantization
+            path, dtype=precision, mesh=mesh, stacked=stacked, quantization=settings.quantization
         )
         network = DecoderNetwork(decoder, params, mesh, shared_bytes)
         packed = plain_cpu(network)
         usual = _fitting(decoder.config, precision, params, mesh) or Sizes.fixed(packed=packed)
-        sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes, usual=usual)
+        cache_bytes = int(settings.cache_gib * 2**30)
+        given = (settings.prefill_rows, settings.rows, settings.chunk, cache_bytes)
+        sizes = Sizes.choose(*given, usual=usual)
         if mesh:
             check_rows(decoder.config, sizes.prefill_rows, mesh)
         limit = decoder.config.max_position_embeddings
-        options = dict(template_options or {})
         encode = PromptEncoder(
             tokenizer,
-            template_options=options,
-            max_length=min(max_length or limit, limit),
+            template_options=parse_template_options(settings.template_options),
+            max_length=min(settings.max_length or limit, limit),
             vocabulary=decoder.config.vocab_size,
         )
         identity = {
@@ -188,8 +166,8 @@ class LocalModel:
             identity["sizes"] = list(dataclasses.astuple(sizes))
         if packed:  # changes the last bits, too
             identity["packed"] = sizes.packed_chunks
-        if quantization:  # not in the identity of others, so that results from before it stay valid
-            identity["quantization"] = quantization
+        if settings.quantization:  # not in others', so that results from before it stay valid
+            identity["quantization"] = settings.quantization
         return cls(
             network,
             encode,
@@ -369,14 +347,19 @@ class Local:
     Attributes:
       checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "" means float32 on CPUs and bfloat16 on accelerators; "float16" is for GPUs without
-        bfloat16, such as the T4.
+        bfloat16, such as the T4 and V100.
       quantization: "int8" holds matrices in eight bits with a scale for each output, a half of
-        bfloat16's memory; "" holds them in ``dtype``.
+        bfloat16's memory (`jaxrag.models.quantisation`); "" holds them in ``dtype``.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
-      rows: answers decoded at once; 0 chooses for the device and its free memory.
-      cache_gib: memory for keys and values of these answers in GiB; 0 chooses likewise.
-      prefill_rows: prompts read at once, a divisor of ``rows``; 0 chooses likewise.
-      chunk: prompts are read in chunks of so many tokens; 0 chooses for the device.
+      rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little more for
+        more rows); 0 means 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
+      cache_gib: memory for keys and values of these answers in GiB; longer prompts get fewer rows.
+        0 means 1 on CPUs, elsewhere a third of what the devices have free after the parameters,
+        rounded down to a power of two.
+      prefill_rows: prompts read at once; 0 means 8 on CPUs, at most 16 elsewhere.
+      chunk: prompts are read in chunks of so many tokens, and padded to a multiple; 0 means 16 on
+        one CPU device, 32 on several, 128 elsewhere. A call reads a chunk of each of the
+        ``prefill_rows``; on one CPU device 256 tokens, of any of them.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
       template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
@@ -406,15 +389,5 @@ class Local:
     def load(self, cache: Path) -> LanguageModel:
         """Reads the checkpoint onto the devices; see `LocalModel.load` for the errors."""
         use_compile_cache(cache / "compiled")
-        return LocalModel.load(
-            self.checkpoint,
-            dtype=self.dtype or None,
-            quantization=self.quantization,
-            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
-            max_length=self.max_length or None,
-            prefill_rows=self.prefill_rows or None,
-            decode_rows=self.rows or None,
-            chunk=self.chunk or None,
-            cache_bytes=int(self.cache_gib * 2**30) or None,
-            template_options=parse_template_options(self.template_options),
-        )
+        mesh = device_mesh(data=self.data_parallel, model=self.tensor_parallel)
+        return LocalModel.load(self, mesh=mesh)

@@ -61,16 +61,8 @@ class Sizes:
     cache_bytes: int
 
     @classmethod
-    def choose(
-        cls,
-        prefill: int | None,
-        decode: int | None,
-        chunk: int | None,
-        cache: int | None,
-        *,
-        usual: Sizes,
-    ) -> Sizes:
-        """The given sizes, and ``usual`` ones for the rest; ``prefill`` divides ``decode``.
+    def choose(cls, prefill: int, decode: int, chunk: int, cache: int, *, usual: Sizes) -> Sizes:
+        """The given sizes, and ``usual`` ones for those that are 0; ``prefill`` divides ``decode``.
 
         Raises:
           InputError: they are out of range or no multiples.

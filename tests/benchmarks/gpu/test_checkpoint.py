@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import checkpoint
-from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import InputError
+from tests.engines.tiny_model import load_local
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -19,7 +19,7 @@ def test_a_written_model_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(checkpoint.CONFIGS, "small", small)
     path = checkpoint.write(tmp_path / "small", "small")
     assert len(list(path.glob("*.safetensors"))) == 8
-    model = LocalModel.load(path, dtype="float32", prefill_rows=2, decode_rows=2)
+    model = load_local(path, dtype="float32", prefill_rows=2, rows=2)
     (answer,) = model.generate(["Capital of Peru?"], max_new_tokens=3)
     assert 1 <= len(answer.tokens) <= 3
     assert all(logprob < 0 for logprob in answer.logprobs)

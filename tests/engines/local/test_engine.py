@@ -22,7 +22,7 @@ from jaxrag.engines.local.engine import LocalModel, use_compile_cache
 from jaxrag.engines.local.prefill import Sizes
 from jaxrag.engines.prompts import render_chat
 from jaxrag.types import Generation, InputError, Message
-from tests.engines.tiny_model import CHATS, SPECIAL, TEMPLATE, write_tiny_model
+from tests.engines.tiny_model import CHATS, SPECIAL, TEMPLATE, load_local, write_tiny_model
 from tests.models.decoder.reference import CONFIGS, reference_logits
 
 
@@ -91,15 +91,15 @@ def test_results_do_not_depend_on_the_batch(model: LocalModel, answers: list[Gen
 
 
 def test_sharing_prefixes_changes_no_bit(directory: Path, answers: list[Generation]) -> None:
-    alone = LocalModel.load(directory, shared_bytes=0)
+    alone = load_local(directory, shared_bytes=0)
     assert alone.generate(CHATS, max_new_tokens=12) == answers
-    forgetful = LocalModel.load(directory, shared_bytes=1)
+    forgetful = load_local(directory, shared_bytes=1)
     assert forgetful.generate(CHATS, max_new_tokens=12) == answers
     assert forgetful.generate(CHATS[2:], max_new_tokens=12) == answers[2:]
 
 
 def test_a_partly_dropped_prefix_is_recomputed(directory: Path, answers: list[Generation]) -> None:
-    model = LocalModel.load(directory)
+    model = load_local(directory)
     assert model.generate(CHATS, max_new_tokens=12) == answers
     block, count = next(iter(model._prefill._blocks.values())).nbytes, len(model._prefill._blocks)
     assert count > 1
@@ -156,7 +156,7 @@ def test_layers_are_stacked_on_tpus_alone(
     backend: str, stacked: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    model = LocalModel.load(directory, dtype="float32")
+    model = load_local(directory, dtype="float32")
     assert model._network.decoder.stacked == stacked
     assert json.loads(model.identity)["stacked"] == stacked
 
@@ -165,7 +165,7 @@ def test_layers_are_stacked_on_tpus_alone(
 @pytest.mark.parametrize(
     "options",
     [
-        {"chunk": 16, "prefill_rows": 2, "decode_rows": 4},
+        {"chunk": 16, "prefill_rows": 2, "rows": 4},
         {"mesh": (2, 4), "stacked": True},  # shards rows, heads, and rows again: two heads by four
         pytest.param({"mesh": (1, 8), "stacked": True}, marks=pytest.mark.slow),
         pytest.param({"mesh": (2, 4)}, marks=pytest.mark.slow),
@@ -179,7 +179,7 @@ def test_sizes_and_mesh_change_no_token(
     if "mesh" in options:
         devices = np.array(jax.devices()[:8]).reshape(options["mesh"])
         options = {**options, "mesh": jax.sharding.Mesh(devices, ("data", "model"))}
-    found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
+    found = load_local(directory, **options).generate(CHATS, max_new_tokens=12)
     for one, other in zip(found, answers, strict=True):
         assert one.tokens == other.tokens
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
@@ -190,14 +190,14 @@ def test_rows_that_a_mesh_does_not_cut_evenly_are_refused(directory: Path) -> No
     mesh = jax.sharding.Mesh(devices, ("data", "model"))
     # 4 devices for 2 heads: 2 devices cut the rows of each head, on both halves of "data"
     with pytest.raises(InputError, match=r"prefill_rows is 2; .* a multiple of 4 "):
-        LocalModel.load(directory, mesh=mesh, prefill_rows=2, decode_rows=4)
+        load_local(directory, mesh=mesh, prefill_rows=2, rows=4)
 
 
 @pytest.mark.slow
 def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
     mesh = jax.make_mesh((8,), ("model",))
-    model = LocalModel.load(tmp_path, mesh=mesh)
+    model = load_local(tmp_path, mesh=mesh)
     layer = model._prefill.params["model"]["layers"]["0"]
     parts = {
         name: layer[half][name][kind].sharding.shard_shape(layer[half][name][kind].shape)
@@ -210,7 +210,7 @@ def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
     }
     assert parts == {"q_proj": (4, 24), "k_proj": (4,), "o_proj": (24, 4), "down_proj": (24, 5)}
     found = model.generate(CHATS[:3], max_new_tokens=6)
-    wanted = LocalModel.load(tmp_path).generate(CHATS[:3], max_new_tokens=6)
+    wanted = load_local(tmp_path).generate(CHATS[:3], max_new_tokens=6)
     assert [a.tokens for a in found] == [a.tokens for a in wanted]
 
 
@@ -266,7 +266,7 @@ def test_a_prompt_is_prefilled_once_for_its_one_token_continuations(
 
 @pytest.mark.usefixtures("unprobed")
 def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, held = LocalModel.load(directory, prefill_rows=1, decode_rows=5), set()
+    model, held = load_local(directory, prefill_rows=1, rows=5), set()
     step = AnswerRows._step
 
     def noted(self: AnswerRows, wanted: int) -> int:
@@ -283,7 +283,7 @@ def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("unprobed")
 def test_a_model_that_nobody_holds_is_freed(directory: Path) -> None:
-    model = LocalModel.load(directory)
+    model = load_local(directory)
     model.generate(["The cat"], max_new_tokens=2, stop=["x"])
     reference = weakref.ref(model)
     del model
@@ -323,10 +323,10 @@ def test_decoding_ends_once_all_rows_have_met_a_stop_string(
 
 def test_end_tokens_include_those_of_generation_config(tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
-    first = LocalModel.load(tmp_path).generate(CHATS, max_new_tokens=12)
+    first = load_local(tmp_path).generate(CHATS, max_new_tokens=12)
     ends = sorted({257, first[0].tokens[3]})
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    second = LocalModel.load(tmp_path).generate(CHATS, max_new_tokens=12)[0]
+    second = load_local(tmp_path).generate(CHATS, max_new_tokens=12)[0]
     length = first[0].tokens.index(first[0].tokens[3]) + 1
     assert second.finish_reason == "end"
     assert second.tokens == first[0].tokens[:length]
@@ -343,7 +343,7 @@ def test_prompts_that_do_not_fit_are_refused(model: LocalModel, directory: Path)
     with pytest.raises(InputError, match="505 tokens and 8 new tokens exceed the model's 512"):
         model.generate(["fine", "a" * 505], max_new_tokens=8)
     assert len(model.generate(["a" * 504], max_new_tokens=8)[0].tokens) <= 8
-    short = LocalModel.load(directory, max_length=20)
+    short = load_local(directory, max_length=20)
     with pytest.raises(InputError, match="15 tokens and 6 tokens of continuation exceed"):
         short.logprob(["a" * 15], ["b" * 6])
     with pytest.raises(InputError, match="empty"):
@@ -355,7 +355,7 @@ def test_prompts_that_do_not_fit_are_refused(model: LocalModel, directory: Path)
 def test_messages_without_a_chat_template_are_refused(model: LocalModel, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, template=None)
     with pytest.raises(InputError, match="no chat template"):
-        LocalModel.load(tmp_path).generate([CHATS[0]], max_new_tokens=2)
+        load_local(tmp_path).generate([CHATS[0]], max_new_tokens=2)
     strange: Any = (Message("tool", "x"),)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"refuses messages \(tool\): no tools"):
         model.generate([strange], max_new_tokens=2)
@@ -374,7 +374,7 @@ def test_templates_without_a_system_role_get_it_before_the_question(model: Local
 
 
 def test_template_options_reach_the_template(directory: Path, model: LocalModel) -> None:
-    short = LocalModel.load(directory, template_options={"short": True})
+    short = load_local(directory, template_options='{"short": true}')
     found = short.generate(CHATS[:1], max_new_tokens=2)[0]
     assert found.prompt_tokens == model.generate(CHATS[:1], max_new_tokens=2)[0].prompt_tokens + 6
     assert short.identity != model.identity
@@ -384,17 +384,17 @@ def test_template_options_reach_the_template(directory: Path, model: LocalModel)
 def test_identity_names_weights_and_settings(
     model: LocalModel, directory: Path, tmp_path: Path
 ) -> None:
-    assert LocalModel.load(directory).identity == model.identity
-    assert LocalModel.load(directory, dtype="bfloat16").identity != model.identity
+    assert load_local(directory).identity == model.identity
+    assert load_local(directory, dtype="bfloat16").identity != model.identity
     write_tiny_model(tmp_path, template=SPECIAL[0])
-    assert LocalModel.load(tmp_path).identity != model.identity
+    assert load_local(tmp_path).identity != model.identity
 
 
 @pytest.mark.usefixtures("unprobed")
 def test_float16_answers_as_float32_does(
     model: LocalModel, directory: Path, answers: list[Generation]
 ) -> None:
-    half = LocalModel.load(directory, dtype="float16")
+    half = load_local(directory, dtype="float16")
     assert half.identity != model.identity
     found = half.generate(CHATS, max_new_tokens=12)
     assert [one.tokens[0] for one in found] == [one.tokens[0] for one in answers]
@@ -412,7 +412,7 @@ def test_results_that_are_not_numbers_are_refused(
     dtype: str, told: str, directory: Path, monkeypatch: Any
 ) -> None:
     """A bias of infinity stands for an overflow: infinity less infinity is not a number."""
-    half = LocalModel.load(directory, dtype=dtype)
+    half = load_local(directory, dtype=dtype)
     params = half._network.params["model"]["norm"]
     params["weight"] = jnp.full_like(params["weight"], jnp.inf)
     asks = (
@@ -427,18 +427,18 @@ def test_results_that_are_not_numbers_are_refused(
 
 @pytest.mark.parametrize(("decode", "prefill"), [(4, 4), (12, 4), (7, 1), (32, 8)])
 def test_any_number_of_decode_rows_has_prefill_rows(decode: int, prefill: int) -> None:
-    sizes = Sizes.choose(None, decode, None, None, usual=Sizes.fixed())
+    sizes = Sizes.choose(0, decode, 0, 0, usual=Sizes.fixed())
     assert (sizes.decode_rows, sizes.prefill_rows) == (decode, prefill)  # gcd with 8 on CPUs
 
 
 def test_sizes_that_are_not_multiples_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
-        LocalModel.load(directory, prefill_rows=8, decode_rows=12)
+        load_local(directory, prefill_rows=8, rows=12)
 
 
 def test_meshes_with_other_axes_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="not 'tensor'"):
-        LocalModel.load(directory, mesh=jax.make_mesh((8,), ("tensor",)))
+        load_local(directory, mesh=jax.make_mesh((8,), ("tensor",)))
 
 
 def test_compiled_programs_are_cached_on_disk(tmp_path: Path, monkeypatch: Any) -> None:
@@ -481,9 +481,9 @@ def test_scores_go_on_in_smaller_batches(directory: Path, failing: Any, call: st
         found = getattr(model, call)(CHATS, ["Oslo"] * len(CHATS))
         return [getattr(one, "logprobs", one) for one in found]
 
-    wanted = scores(LocalModel.load(directory))
+    wanted = scores(load_local(directory))
     failing("extend", prefill, most=2)
-    model = LocalModel.load(directory)
+    model = load_local(directory)
     for found, right in zip(scores(model), wanted, strict=True):
         np.testing.assert_allclose(found, right, atol=1e-5)
     assert model._sizes.prefill_rows == 2
@@ -497,7 +497,7 @@ def test_out_of_device_memory_halves_the_batch(
     directory: Path, answers: list[Generation], failing: Any
 ) -> None:
     failing("decode", decoding, most=8)
-    model = LocalModel.load(directory, decode_rows=32)
+    model = load_local(directory, rows=32)
     found = model.generate(CHATS * 2, max_new_tokens=12)
     assert [one.tokens for one in found] == [one.tokens for one in answers] * 2
     assert (model._sizes.prefill_rows, model._sizes.decode_rows) == (8, 8)
@@ -517,19 +517,19 @@ def test_results_do_not_depend_on_when_rows_are_refilled(
     directory: Path, answers: list[Generation]
 ) -> None:
     """Forty prompts in four rows, whose answers end at different times."""
-    small = LocalModel.load(directory, prefill_rows=2, decode_rows=4)
+    small = load_local(directory, prefill_rows=2, rows=4)
     asked = [CHATS[i % len(CHATS)] for i in range(40)]
     stops = [a.text[1:3] for a in answers[:4]]
     found = small.generate(asked, max_new_tokens=12, stop=stops)
     assert len({len(one.tokens) for one in found}) > 2
     for i, one in enumerate(found):
         assert one == found[i % len(CHATS)]
-    wanted = LocalModel.load(directory).generate(CHATS, max_new_tokens=12, stop=stops)
+    wanted = load_local(directory).generate(CHATS, max_new_tokens=12, stop=stops)
     assert [one.text for one in wanted] == [one.text for one in found[: len(CHATS)]]
 
 
 def test_long_prompts_have_fewer_rows(directory: Path) -> None:
-    model = LocalModel.load(directory, decode_rows=64, cache_bytes=1 << 20)
+    model = load_local(directory, rows=64, cache_gib=2**-10)
     config = model._network.decoder.config
     row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
     for slots in (128, 512):

@@ -8,11 +8,11 @@ import pytest
 
 from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import LocalModel
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.models.decoder.inspection_reference import reference_inside
 from tests.models.decoder.reference import CONFIGS
 
-SIZES: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
+SIZES: dict[str, Any] = {"prefill_rows": 2, "rows": 4, "chunk": 16}
 # Phi-3's rotation is another one above 32 tokens: always below, at the limit, in between, above.
 BEGUN = "Of two rivers that meet below the town, the longer one gives "  # 61 tokens
 PROMPTS = ["It", "b" * 32, "The cat sat on the mat, when it", f"{BEGUN}it", f"{BEGUN}them a name"]
@@ -34,7 +34,7 @@ def family(request: Any, tmp_path_factory: Any) -> Any:
     tensors = write_tiny_model(path, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
-        yield path, changes, tensors, LocalModel.load(path, **SIZES)
+        yield path, changes, tensors, load_local(path, **SIZES)
 
 
 def tokens_of(model: LocalModel, prompt: Any) -> list[int]:
@@ -87,7 +87,7 @@ def test_batches_and_shared_prefixes_change_no_bit(family: Any) -> None:
     found = model.generate(prompts, **settings)
     assert model.generate(prompts[::-1], **settings) == found[::-1]
     assert [model.generate([one], **settings)[0] for one in prompts[:4]] == found[:4]
-    alone = LocalModel.load(path, **SIZES, shared_bytes=0)
+    alone = load_local(path, **SIZES, shared_bytes=0)
     assert alone.generate(prompts, **settings) == found
 
 
@@ -96,8 +96,8 @@ def test_eight_devices_and_stacked_layers_write_the_same(family: Any) -> None:
     path, _, _, model = family
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
     # rows are cut over the data axis, and over devices that share a head
-    sizes = SIZES | {"prefill_rows": 8, "decode_rows": 8}
-    parted = LocalModel.load(path, **sizes, mesh=mesh, stacked=True)
+    sizes = SIZES | {"prefill_rows": 8, "rows": 8}
+    parted = load_local(path, **sizes, mesh=mesh, stacked=True)
     found = parted.generate(PROMPTS, max_new_tokens=NEW)
     for one, other in zip(found, model.generate(PROMPTS, max_new_tokens=NEW), strict=True):
         assert one.tokens == other.tokens

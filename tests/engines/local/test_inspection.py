@@ -11,7 +11,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
 from jaxrag.engines.server import ServerModel
 from jaxrag.types import InputError, Message
-from tests.engines.tiny_model import CHATS, write_tiny_model
+from tests.engines.tiny_model import CHATS, load_local, write_tiny_model
 from tests.models.decoder.inspection_reference import reference_inside
 from tests.models.decoder.reference import CONFIGS
 
@@ -101,7 +101,7 @@ def test_the_end_token_is_appended_on_request(model: LocalModel) -> None:
 @pytest.mark.slow
 def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_hidden_layers=5)
-    deep = LocalModel.load(tmp_path, prefill_rows=2, decode_rows=2)
+    deep = load_local(tmp_path, prefill_rows=2, rows=2)
     layers = [look(deep, PAIRS[:1], layer=layer)[0].state for layer in range(5)]
     np.testing.assert_array_equal(look(deep, PAIRS[:1])[0].state, layers[1])
     assert len({state.tobytes() for state in layers}) == 5
@@ -110,7 +110,7 @@ def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"chunk": 16, "prefill_rows": 2, "decode_rows": 4}, {"mesh": True, "stacked": True}],
+    [{"chunk": 16, "prefill_rows": 2, "rows": 4}, {"mesh": True, "stacked": True}],
     ids=lambda options: "-".join(options),
 )
 def test_results_barely_depend_on_sizes_and_mesh(
@@ -119,7 +119,7 @@ def test_results_barely_depend_on_sizes_and_mesh(
     if "mesh" in options:
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
         options = {**options, "mesh": mesh}
-    found = look(LocalModel.load(directory, **options), PAIRS, layer=0)
+    found = look(load_local(directory, **options), PAIRS, layer=0)
     for one, other in zip(found, seen, strict=True):
         for a, b in zip(one[2:], other[2:], strict=True):
             np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-5)

