@@ -12,7 +12,7 @@ import difflib
 import importlib
 import pkgutil
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxrag import configs
 from jaxrag.configs import data
@@ -54,16 +54,18 @@ def _methods() -> Mapping[str, str]:
     """METHOD by config file."""
     modules = (one.name for one in pkgutil.iter_modules(configs.__path__))
     found = ((name, importlib.import_module(f"jaxrag.configs.{name}")) for name in modules)
-    return {f"configs/{n}.py": _joined(one.METHODS) for n, one in found if hasattr(one, "METHODS")}
+    return {
+        f"configs/{n}.py": ", ".join(one.METHODS) for n, one in found if hasattr(one, "METHODS")
+    }
 
 
 def _data() -> Mapping[str, str]:
     """DATA by the configs that have it."""
     return {
-        "configs/dtr.py, pairs.py, baselines.py": _joined(data.PAIRS),
-        "configs/r3.py": _joined(data.R3),
-        "configs/errr.py": _joined(data.ERRR),
-        "configs/ars.py": _joined(data.ARS),
+        "configs/dtr.py, pairs.py, baselines.py": ", ".join(data.PAIRS),
+        "configs/r3.py": ", ".join(data.R3),
+        "configs/errr.py": ", ".join(data.ERRR),
+        "configs/ars.py": ", ".join(data.ARS),
         "any config": "--config.data=Folder --config.data.path=DIRECTORY, or --config.data=nq",
     }
 
@@ -75,11 +77,7 @@ def _engines() -> Mapping[str, str]:
 
 def _prompts() -> Mapping[str, str]:
     """Names for ``--config.method.reader.prompts``."""
-    return {"--config.method.reader.prompts": _joined(prompts.shipped())}
-
-
-def _joined(names: Iterable[str]) -> str:
-    return ", ".join(names)
+    return {"--config.method.reader.prompts": ", ".join(prompts.shipped())}
 
 
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {

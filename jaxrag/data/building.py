@@ -197,12 +197,12 @@ def build_set(
         built = BuiltSet.read(directory)
         if (built.files, list(built.splits), built.format) == (record, list(files), _FORMAT):
             if not any_size:
-                _check_built_sizes(published, built, directory)
+                _check_sizes(published, built, f"{directory}, built with --any_size")
             return built
         _log.warning("%s was built from other files; it is replaced", directory)
-    built = _survey(published, files, record, any_size=any_size)
+    built = _survey(published, files, record)
     if not any_size:
-        _check_contexts_size(published, built.contexts["passages"])
+        _check_sizes(published, built, ", ".join(map(str, paths.values())))
     if built.contexts["passages"]:
         contexts = read_as_hashed(_contexts(published, files), sources.values())
         _write_contexts(published, contexts, cache)
@@ -219,19 +219,16 @@ def build_set(
     return built
 
 
-def _check_built_sizes(published: PublishedSet, built: BuiltSet, directory: Path) -> None:
+def _check_sizes(published: PublishedSet, built: BuiltSet, where: str) -> None:
+    """Refuses other numbers of questions and contexts than the published ones."""
     for split, found in built.splits.items():
         if found.questions != found.published:
             raise InputError(
-                f"{directory} has {found.questions:,} questions in its split {split}, but the "
-                f"published split has {found.published:,}: it was built with --any_size. Give that "
-                "again to go on with it, or build it from whole files"
+                f"{split} of {published.name} ({where}) has {found.questions:,} questions, but the "
+                f"published split has {found.published:,}: is a file cut or of another version? "
+                "--any_size accepts it"
             )
-    _check_contexts_size(published, built.contexts["passages"])
-
-
-def _check_contexts_size(published: PublishedSet, count: int) -> None:
-    size = published.contexts_size
+    count, size = built.contexts["passages"], published.contexts_size
     if not count and published.corpus in (OWN, OTHERS):
         raise InputError(
             f"{published.name}: no question brings a passage, and papers search these: are the "
@@ -246,13 +243,9 @@ def _check_contexts_size(published: PublishedSet, count: int) -> None:
 
 
 def _survey(
-    published: PublishedSet,
-    files: SplitFiles,
-    record: Mapping[str, Mapping[str, Any]],
-    *,
-    any_size: bool,
+    published: PublishedSet, files: SplitFiles, record: Mapping[str, Mapping[str, Any]]
 ) -> BuiltSet:
-    """Reads all splits for their figures; refuses repeated ids and, by default, other sizes."""
+    """Reads all splits for their figures; refuses repeated ids."""
     splits, texts = dict[str, SplitFigures](), dict[str, set[int]]()
     gold, contexts = set[int](), dict[int, int]()  # hashes of ids; of contexts also of the content
     conflicts = 0
@@ -274,11 +267,6 @@ def _survey(
                 content = hash64(f"{passage.title}\n{passage.text}")
                 conflicts += contexts.setdefault(hash64(passage.id), content) != content
         figures.repeated = figures.questions - len(texts[split])
-        if figures.questions != figures.published and not any_size:
-            raise InputError(
-                f"{where} has {figures.questions:,} questions, but the published split has "
-                f"{figures.published:,}: is a file cut or of another version? --any_size accepts it"
-            )
     for count, what in (
         (conflicts, "contexts have the id of an earlier one with another text; the first is kept"),
         (

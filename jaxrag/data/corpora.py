@@ -167,7 +167,7 @@ class Subset:
             if passage.id in self.ids:
                 named.append((row, passage))
             elif self.others:
-                item = (-self._hash(passage.id), row, passage)
+                item = (-hash64(f"{self.seed} {passage.id}"), row, passage)
                 if len(drawn) < self.others:
                     heapq.heappush(drawn, item)
                 elif item > drawn[0]:
@@ -187,9 +187,6 @@ class Subset:
             _log.warning("%d passages named by %s are not in the corpus", missing, self.ids_of)
         if drawn < self.others:
             raise InputError(f"the corpus has only {drawn:,} others, fewer than {self.others:,}")
-
-    def _hash(self, passage_id: str) -> int:
-        return hash64(f"{self.seed} {passage_id}")
 
 
 def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Path:

@@ -32,17 +32,13 @@ class Price(NamedTuple):
     new: float
     date: str
 
-    def cost(self, prompt_tokens: float, new_tokens: float) -> float:
-        """Dollars for a number of tokens."""
-        return (self.prompt * prompt_tokens + self.new * new_tokens) / _TOKENS
-
     def of_question(self, cost: Mapping[str, float]) -> float:
         """Dollars of a question's recorded cost, without the tokens of helper models."""
         prompt, new = (
             cost.get(kind, 0) - cost.get(f"helper_{kind}", 0)
             for kind in ("prompt_tokens", "new_tokens")
         )
-        return self.cost(prompt, new)
+        return (self.prompt * prompt + self.new * new) / _TOKENS
 
 
 PRICES: Mapping[str, Price] = {

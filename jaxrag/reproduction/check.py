@@ -164,12 +164,11 @@ def requirements(
     if not run.needs.search:
         return need
     paid = isinstance(run.index, Web) and run.index.engine == "brave" and not run.index.offline
-    return need._replace(
-        passages=passages,
-        corpus=corpus,
-        index=_index(run.index, passages, published, devices),
-        paid_search=paid,
-    )
+    index = f"{type(run.index).__name__} of a corpus whose size is not known"
+    if passages is not None:
+        takes = _footprint(run.index, passages, published, devices).text
+        index = ": ".join(filter(None, (type(run.index).__name__, takes)))
+    return need._replace(passages=passages, corpus=corpus, index=index, paid_search=paid)
 
 
 def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any]:
@@ -180,13 +179,6 @@ def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any
         for field, helper in helpers
         if root in Path(helper.checkpoint or "").parents or (training and not helper.checkpoint)
     }
-
-
-def _index(index: Any, passages: int | None, published: PublishedModels, devices: Devices) -> str:
-    if passages is None:
-        return f"{type(index).__name__} of a corpus whose size is not known"
-    text = _footprint(index, passages, published, devices).text
-    return f"{type(index).__name__}: {text}" if text else type(index).__name__
 
 
 def _footprint(
@@ -495,12 +487,11 @@ def refuse_problems(work: Work, published: PublishedModels, devices: Devices) ->
     todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
     found = problems(todo, work.root, published, devices)
     if found:
-        lines = (f"  {message} ({_named(jobs)})" for message, jobs in found.items())
+        lines = []
+        for message, (job, *others) in found.items():
+            more = f" and {len(others)} other jobs" if others else ""
+            lines.append(f"  {message} ({job}{more})")
         raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))
-
-
-def _named(jobs: Sequence[str]) -> str:
-    return jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other jobs"
 
 
 def overview(

@@ -257,13 +257,13 @@ def _measured(
     p = sign_flip_test(each) if by_questions else interval_p(*difference[:3], freedom=freedom)
     flat = difference.low == difference.high
     once = flat and (len(each) < 2 if over_seeds else not ours.values)
-    spread = _spread([*ours.values.values()] if bounded else each)
+    spread = [*ours.values.values()] if bounded else each
     return one._replace(
         ours=difference,
         p=math.nan if once else p,
         once=once,
         paired=bool(len(each)) or bounded or once,
-        spread=spread,
+        spread=float(np.std(spread, ddof=1)) if len(spread) > 1 else math.nan,
         freedom=freedom,
     )
 
@@ -284,10 +284,6 @@ def _apart(ours: Measured, theirs: Measured, sign: int, factor: float) -> Interv
     high = math.hypot(mine.high - mine.mean, factor * (other.mean - other.low))
     ends = sorted((sign * (mean - low), sign * (mean + high)))
     return Interval(sign * mean, *ends, n=min(mine.n, other.n) or mine.n)
-
-
-def _spread(values: Any) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
@@ -323,11 +319,8 @@ def _pairs(claim: Claim, printed: PrintedTable) -> list[_Pair]:
     return [_Pair(claim, printed, ours, theirs) for theirs in others or [None]]
 
 
-class _Value(NamedTuple):
-    """A printed value of a row: its data set and metric."""
-
-    dataset: str
-    metric: str
+_Value = tuple[str, str]
+"""Data set and metric of a printed value of a row."""
 
 
 class _Pair(NamedTuple):
@@ -349,7 +342,7 @@ class _Pair(NamedTuple):
         rows = [self.printed.rows[n] for n in (self.ours, self.theirs) if n is not None]
         wanted = self.claim.datasets or datasets
         return [
-            _Value(name, metric)
+            (name, metric)
             for name in datasets
             if name in wanted
             for metric in rows[0].values.get(name, {})
@@ -374,7 +367,7 @@ class _Pair(NamedTuple):
     def on(self, column: Column, cells: Mapping[tuple[int, Column, str], Cell]) -> list[Comparison]:
         """The comparisons on a column, one for each metric."""
         shared, compared = self.shared(column.datasets), []
-        for metric in dict.fromkeys(value.metric for value in shared):
+        for metric in dict.fromkeys(metric for _, metric in shared):
             unit = self.printed.units[metric]
 
             def measured(row: int, metric: str = metric, unit: str = unit) -> Measured | None:
@@ -386,7 +379,7 @@ class _Pair(NamedTuple):
             named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
             one = self._comparison(f"{column.heading}{named}", unit, column.data, metric)
             theirs = self.claim.bound if self.theirs is None else measured(self.theirs)
-            effect = self.effect([value for value in shared if value.metric == metric])
+            effect = self.effect([value for value in shared if value[1] == metric])
             one = _measured(one, measured(self.ours), theirs, lower=self.claim.lower)
             compared.append(
                 one._replace(printed=effect if column.same else None, needed=_needed(one, effect))

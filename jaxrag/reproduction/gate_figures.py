@@ -18,7 +18,7 @@ from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
-from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
+from jaxrag.reproduction.measures import JOB, Measure, Results
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
@@ -53,7 +53,7 @@ def in_group(group: Group, metric: Metric) -> Measure:
         dataset = name_of(results.run(read).config, "dataset")
         column = metric if isinstance(metric, str) else metric(dataset)
         values = np.where(own, results.scores(read)[column], math.nan)
-        return over_questions(results, values, read)
+        return results.scored(read).mean(values)
 
     return measure
 

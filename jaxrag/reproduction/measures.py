@@ -107,11 +107,6 @@ Measure = Callable[[Results], Measured]
 """Measures a printed metric."""
 
 
-def over_questions(results: Results, values: Float[np.ndarray, " q"], job: str = JOB) -> Measured:
-    """Mean of one value per question, in the order of a run's records; NaN is left out."""
-    return results.scored(job).mean(values)
-
-
 def total_cost(results: Results) -> Measured:
     """Dollars of a whole run: its tokens at the price of the printed generator.
 

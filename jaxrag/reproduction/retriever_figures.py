@@ -13,7 +13,7 @@ from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import Interval, interval
 from jaxrag.evaluation.training_log import TrainingLog, evaluations, read_training
 from jaxrag.methods.r3.training import SCORED
-from jaxrag.reproduction.measures import JOB, Measure, Results, over_questions
+from jaxrag.reproduction.measures import JOB, Measure, Results
 from jaxrag.reproduction.printed.measured import Measured, difference, over_seeds
 from jaxrag.reproduction.tables import Picture
 from jaxrag.runs.retriever_comparison import read_metric
@@ -143,7 +143,7 @@ def any_of(metric: str, jobs: Sequence[str]) -> Measure:
         for job in jobs:
             values = dict(zip(results.questions(job), results.scores(job)[metric], strict=True))
             columns.append([values.get(name, np.nan) for name in first])
-        return over_questions(results, np.max(np.array(columns), axis=0), jobs[0])
+        return results.scored(jobs[0]).mean(np.max(np.array(columns), axis=0))
 
     return measure
 
@@ -153,7 +153,7 @@ def gain(before: str, metric: str = "contains") -> Measure:
 
     def measure(results: Results) -> Measured:
         ours, theirs = (
-            over_questions(results, results.scores(job)[metric], job) for job in (JOB, before)
+            results.scored(job).mean(results.scores(job)[metric]) for job in (JOB, before)
         )
         return difference(ours, theirs)
 

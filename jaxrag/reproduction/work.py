@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
@@ -274,43 +274,28 @@ def add_table(
     Raises:
       InputError: the table has none of the names in ``only``.
     """
-    wanted = chosen(printed, only, table.datasets)
+    methods, datasets, generators, retrievers = chosen(printed, only, table.datasets)
     results = {}
     for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
             in_row = table.values(row)
-            own = [name for name in column.datasets if name in in_row and name in wanted.datasets]
-            if own and wanted.row(row) and not table.without(row.method, scale):
+            own = [name for name in column.datasets if name in in_row and name in datasets]
+            left = row.generator in generators and row.retriever in retrievers
+            left = left and row.method in methods and not table.without(row.method, scale)
+            if own and left:
                 made = add_row(work, table, row, scale, own[0], column.data)
                 results[number, column.data] = made
     return results
 
 
-class Wanted(NamedTuple):
-    """What ``only`` leaves of a table; all of a kind of which it names nothing."""
-
-    methods: list[str]
-    datasets: list[str]
-    generators: list[str | None]
-    retrievers: list[str | None]
-
-    def row(self, row: PrintedRow) -> bool:
-        """Whether a row is left."""
-        return (
-            row.method in self.methods
-            and row.generator in self.generators
-            and row.retriever in self.retrievers
-        )
-
-
 def chosen(
     printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
-) -> Wanted:
-    """The rows and data sets of a table that ``only`` names.
+) -> list[list[Any]]:
+    """The methods, data sets, generators and retrievers of a table that ``only`` leaves.
 
-    A name after "-" is left out. A method stands for all that begin with it, a part of a model's
-    name, such as "7B", for all that have it. ``without_columns`` are the data sets of a table that
-    prints averages alone.
+    A name after "-" is left out; of a kind of which ``only`` names nothing, all are left. A method
+    stands for all that begin with it, a part of a model's name, such as "7B", for all that have it.
+    ``without_columns`` are the data sets of a table that prints averages alone.
 
     Raises:
       InputError: a name is none of these.
@@ -322,7 +307,7 @@ def chosen(
         "generators": [row.generator for row in rows],
         "retrievers": [row.retriever for row in rows],
     }
-    return Wanted(*_chosen(printed.id, kinds, only))
+    return _chosen(printed.id, kinds, only)
 
 
 _MATCHES: Mapping[str, Callable[[str, str], bool]] = {

@@ -11,7 +11,9 @@ from jaxrag.types import InputError
 
 def test_cost_by_hand() -> None:
     # 2,000 tokens at 0.5 and 1,000 at 1.5 dollars a million: 0.001 + 0.0015
-    assert Price(0.5, 1.5, "2024-02-16").cost(2000, 1000) == pytest.approx(0.0025)
+    assert Price(0.5, 1.5, "2024-02-16").of_question(
+        {"prompt_tokens": 2000, "new_tokens": 1000}
+    ) == pytest.approx(0.0025)
 
 
 def test_an_own_list_adds_and_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

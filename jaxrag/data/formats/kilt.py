@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrag.core.jsonl_input import InputLine, read_input
+from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.dataset import GoldPassage, SetRow
 from jaxrag.types import Question
 
@@ -32,10 +32,6 @@ def read_kilt(path: Path) -> Iterator[SetRow]:
             raise line.error("output", "has no 'answer'; KILT's test files are published without")
         kept = line._replace(fields={"output": kept}).answers("output")
         question = Question(line.identifier("id"), line.string("input"), kept)
-        yield SetRow(question, tuple(dict.fromkeys(_pages(outputs))))
-
-
-def _pages(outputs: list[InputLine]) -> Iterator[GoldPassage]:
-    for output in outputs:
-        for source in output.records("provenance", optional=True):
-            yield GoldPassage(source.identifier("wikipedia_id"), PAGES)
+        sources = [one for out in outputs for one in out.records("provenance", optional=True)]
+        pages = (GoldPassage(one.identifier("wikipedia_id"), PAGES) for one in sources)
+        yield SetRow(question, tuple(dict.fromkeys(pages)))
