@@ -39,10 +39,9 @@ from jaxrag.data.origins import unbuilt
 from jaxrag.evaluation.status import run_directories
 from jaxrag.evaluation.training_log import is_training
 from jaxrag.experiments.configuration import parse, script
-from jaxrag.runs.calls import RECORD_CALLS
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
-from jaxrag.runs.plan import Plan, plan, plan_job
+from jaxrag.runs.plan import plan, plan_job
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
@@ -112,10 +111,9 @@ def print_plan(job: Job, workdir: str) -> None:
         lines = [("method", run.name), ("data", "not built yet, so there is no more of a plan")]
         lines += [(one.name, f"{one.size}; build it: {one.command}") for one in missing]
     elif isinstance(job, Run):
-        lines = _plan_lines(plan(job, workdir or None), workdir)
+        lines = plan(job, workdir)
     elif isinstance(job, TableJob):
-        place = str(Path(workdir) / RUN) if workdir else ""
-        lines = [("table", job.file), *_plan_lines(plan(job.run, place or None), place)]
+        lines = [("table", job.file), *plan(job.run, workdir and Path(workdir) / RUN)]
     else:
         shown = settings(job, "--config").items()
         lines = [("job", type(job).__name__), *((name, _setting(entry)) for name, entry in shown)]
@@ -127,28 +125,6 @@ def print_plan(job: Job, workdir: str) -> None:
 
 def _setting(value: Any) -> str:
     return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
-
-
-def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
-    """A plan as names and texts."""
-    left = found.questions - found.answered
-    lines = [
-        ("method", f"{found.method} ({found.settings})"),
-        ("data", f"{found.dataset}: {found.questions:,} questions, {found.passages:,} passages"),
-        ("run", f"{workdir or 'no --workdir'}: {found.answered:,} answered, {left:,} left"),
-        *((model.role, model.text) for model in found.models),
-        *found.helpers,
-    ]
-    if found.index is not None:
-        lines.append(("index", found.index.text))
-    held = "not there yet" if found.entries is None else f"{found.entries:,} results"
-    lines.append(("store", f"{found.store}: {held}" if found.store else "in memory"))
-    if found.costs is None:
-        lines.append(("calls", f"unknown; {RECORD_CALLS}"))
-    for name, each in (found.costs or {}).items():
-        text = f"about {each:.3g} a question, {round(left * each):,} in all"
-        lines.append((name.replace("_", " "), text))
-    return lines
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -22,7 +22,7 @@ from jaxrag.core.store import Store, store_path
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import Local
-from jaxrag.engines.memory import Memory, model_memory, number_bytes, on_disk, row_bytes
+from jaxrag.engines.memory import model_memory, number_bytes, on_disk, row_bytes
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import read_config
@@ -30,7 +30,7 @@ from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexSettings
-from jaxrag.runs.calls import expected_costs
+from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.edits import settings
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.needs import check_needs
@@ -42,128 +42,46 @@ from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 
 
-class ModelPlan(NamedTuple):
-    """A language model: its size, as far as it is known on this machine.
-
-    Attributes:
-      role: "model", or the field of the method that holds its settings, as "gate.judge".
-      settings: of the model.
-      memory: of each of its devices, see `model_memory`; None if not known.
-      row: bytes of keys and values for 1,024 tokens of one row.
-      note: why something is not known, or "".
-    """
-
-    role: str
-    settings: ModelSettings
-    memory: Memory | None = None
-    row: int = 0
-    note: str = ""
-
-    @property
-    def text(self) -> str:
-        """The plan in a line."""
-        name = f"{self.settings.name} ({type(self.settings).__name__})"
-        if self.memory is None:
-            return ", ".join(filter(None, (name, self.note)))
-        return (
-            f"{name}, on each device about {size_text(round(self.memory.weights))} of weights, "
-            f"peak about {size_text(round(self.memory.peak))}; {size_text(self.row)} of keys and "
-            "values for 1,024 tokens of a row"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class IndexPlan:
-    """An index: whether it is built, where, and what it takes.
-
-    Attributes:
-      name, passages: of the index, and their number.
-      state, directory, dimension: see `jaxrag.retrieval.settings.IndexStatus`.
-      footprint: bytes on disk and of memory; only a note while its encoder is not downloaded.
-    """
-
-    name: str
-    passages: int
-    state: str
-    directory: Path | None = None
-    dimension: int | None = None
-    footprint: Footprint = Footprint()
-
-    @property
-    def text(self) -> str:
-        """The plan in a line."""
-        parts = [f"{self.name}: {self.passages:,} passages"]
-        if self.footprint.text:
-            parts.append(self.footprint.text)
-        if self.directory is not None:
-            parts.append(f"in {self.directory}")
-        parts.append(self.state)
-        return ", ".join(parts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Plan of a run.
-
-    Attributes:
-      method, settings: the run's label, and the method's name.
-      dataset, questions, passages: name and sizes of the data.
-      answered: number of questions that the run directory has answers to.
-      models: the language model and the method's helpers that are language models.
-      helpers: the other helpers: the method's field, and the name.
-      index: None for a method that does not search.
-      costs: expected calls, tokens and searches of a question by name; None if not known (see
-        `jaxrag.runs.calls`).
-      store, entries: the file, and its number of results; None if it does not exist.
-    """
-
-    method: str
-    settings: str
-    dataset: str
-    questions: int
-    answered: int
-    passages: int
-    models: tuple[ModelPlan, ...]
-    helpers: tuple[tuple[str, str], ...]
-    index: IndexPlan | None
-    costs: Mapping[str, float] | None
-    store: Path | None
-    entries: int | None
-
-
-def plan(run: Run, workdir: str | Path | None = None) -> Plan:
+def plan(run: Run, workdir: str | Path = "") -> list[tuple[str, str]]:
     """Plans what `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
+
+    Returns:
+      What is planned, and in words: "method", "data", "run"; the language model ("model") and the
+      method's helpers, by the fields of their settings, such as "gate.judge"; "index" for a method
+      that searches, "store", and the expected costs (see `jaxrag.runs.calls`).
 
     Raises:
       InputError: the run would be refused, as far as known without models and index.
     """
-    cache, needs = Path(run.cache), run.needs
+    cache, helpers = Path(run.cache), run.needs.helpers.items()
     run = with_loadable_index(run)
     check_needs(run)
     dataset, questions = load_questions(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
-    corpus = dataset.passages if needs.search else None
-    models = [("model", run.model)]
-    models += [(f, h.model) for f, h in needs.helpers.items() if isinstance(h, ModelHelper)]
-    store = store_path(run.store, run.cache)
-    return Plan(
-        method=run.name,
-        settings=record["method"]["is"],
-        dataset=dataset.name,
-        questions=len(questions),
-        answered=0 if workdir is None else _answered(Path(workdir), record, questions),
-        passages=len(dataset.passages),
-        models=tuple(_model(role, settings) for role, settings in models),
-        helpers=tuple(
-            (field, helper.name)
-            for field, helper in needs.helpers.items()
-            if not isinstance(helper, ModelHelper)
-        ),
-        index=_index(run.index, corpus, cache) if run.index and corpus else None,
-        costs=expected_costs(run, Counter(map(task_of, questions))),
-        store=store,
-        entries=_entries(store) if store is not None and store.is_file() else None,
-    )
+    answered = _answered(Path(workdir), record, questions) if workdir else 0
+    left = len(questions) - answered
+    models = {f: helper.model for f, helper in helpers if isinstance(helper, ModelHelper)}
+    lines = [
+        ("method", f"{run.name} ({record['method']['is']})"),
+        ("data", f"{dataset.name}: {_sizes(len(questions), len(dataset.passages))}"),
+        ("run", f"{workdir or 'no --workdir'}: {answered:,} answered, {left:,} left"),
+        *((role, model_text(model)) for role, model in {"model": run.model, **models}.items()),
+        *((field, helper.name) for field, helper in helpers if field not in models),
+    ]
+    if run.index and run.needs.search:
+        lines.append(("index", _index(run.index, dataset.passages, cache)))
+    lines.append(("store", _store(store_path(run.store, run.cache))))
+    costs = expected_costs(run, Counter(map(task_of, questions)))
+    if costs is None:
+        lines.append(("calls", f"unknown; {RECORD_CALLS}"))
+    for name, each in (costs or {}).items():
+        text = f"about {each:.3g} a question, {round(left * each):,} in all"
+        lines.append((name.replace("_", " "), text))
+    return lines
+
+
+def _sizes(questions: int, passages: int) -> str:
+    return f"{questions:,} questions, {passages:,} passages"
 
 
 def _answered(workdir: Path, record: Mapping[str, Any], questions: Sequence[Question]) -> int:
@@ -190,36 +108,49 @@ def _restricted(recorded: Any, known: Any) -> Any:
     }
 
 
-def _entries(store: Path) -> int:
-    with contextlib.closing(Store(store)) as opened:
-        return sum(producer.entries for producer in opened.producers())
+def _store(file: Path | None) -> str:
+    if file is None:
+        return "in memory"
+    if not file.is_file():
+        return f"{file}: not there yet"
+    with contextlib.closing(Store(file)) as opened:
+        return f"{file}: {sum(producer.entries for producer in opened.producers()):,} results"
 
 
-def _model(role: str, settings: ModelSettings) -> ModelPlan:
+def model_text(settings: ModelSettings) -> str:
+    """A language model, and its memory on each device as far as its shapes are known here."""
+    name = f"{settings.name} ({type(settings).__name__})"
     if not isinstance(settings, Local | Vllm) or not settings.checkpoint:
-        return ModelPlan(role, settings, note="not on this machine")
+        return f"{name}, not on this machine"
     spec = settings.checkpoint
     if (path := on_disk(spec)) is None:
-        note = f"{spec} is not downloaded yet; the run downloads it"
-        return ModelPlan(role, settings, note=note)
+        return f"{name}, {spec} is not downloaded yet; the run downloads it"
     try:
         config = read_decoder_config(read_config(path), source=path)
     except InputError as error:
-        return ModelPlan(role, settings, note=str(error))
+        return f"{name}, {error}"
     devices = Devices.of(jax.local_devices())
     memory = model_memory(config, settings, devices)
-    return ModelPlan(role, settings, memory, row_bytes(config, number_bytes(settings, devices)))
+    row = row_bytes(config, number_bytes(settings, devices))
+    return (
+        f"{name}, on each device about {size_text(round(memory.weights))} of weights, peak about "
+        f"{size_text(round(memory.peak))}; {size_text(row)} of keys and values for 1,024 tokens of "
+        "a row"
+    )
 
 
-def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
-    known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
+def _index(index: IndexSettings, passages: Passages, cache: Path) -> str:
+    """An index over some passages: what it takes, where it lies, and whether it is built."""
     if any(spec.startswith("hub:") and on_disk(spec) is None for spec in index.checkpoints):
         base, large = (size_text(2 * length * len(passages)) for length in (768, 1024))
         usual = f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
-        note = Footprint(note=usual if index.gives_vectors else "")
-        return dataclasses.replace(known, footprint=note)
-    status = index.status(passages, cache)
-    return dataclasses.replace(known, **status._asdict(), footprint=index.footprint(passages))
+        takes = Footprint(note=usual if index.gives_vectors else "")
+        where, state = "", "not built; the run downloads its encoder"
+    else:
+        takes, (directory, state, *_) = index.footprint(passages), index.status(passages, cache)
+        where = f"in {directory}"
+    parts = (f"{index.name}: {len(passages):,} passages", takes.text, where, state)
+    return ", ".join(filter(None, parts))
 
 
 def plan_job(job: Any) -> list[tuple[str, str]]:
@@ -242,9 +173,9 @@ def plan_job(job: Any) -> list[tuple[str, str]]:
             lines += [(field, one) for one in text]
             continue
         dataset = load_data(data, cache)
-        sizes = f"{len(dataset.questions):,} questions, {len(dataset.passages):,} passages"
+        sizes = _sizes(len(dataset.questions), len(dataset.passages))
         lines.append((field, f"{dataset.name}: {sizes}"))
         corpora.setdefault(dataset.passages.identity, dataset.passages)
     for name, index in indexes.items():
-        lines += [(name, _index(index, passages, cache).text) for passages in corpora.values()]
+        lines += [(name, _index(index, passages, cache)) for passages in corpora.values()]
     return lines

