@@ -50,7 +50,8 @@ def accepted_curve(
 
     It starts at 5 % of the questions and at least 10; below that it would show noise.
     """
-    curve = _curve(u, lambda accepted: np.where(accepted, direct, np.nan), points)
+    at = thresholds(u, points=points)
+    curve = _curve(at, [u <= t for t in at], lambda accepted: np.where(accepted, direct, np.nan))
     some = curve.query_ratio >= min(max(0.05, 10 / len(u)), 1)
     return ThresholdCurve(*(values[some] for values in curve))
 
@@ -68,28 +69,21 @@ def ratio_curve(
     """
     order = np.argsort(u, kind="stable")
     counts = [math.ceil(ratio * len(u) - 1e-9) for ratio in ratios]
-    columns = {}
-    for i, count in enumerate(counts):
-        columns[str(i)] = np.full(len(u), np.nan)
-        columns[str(i)][order[:count]] = scores[order[:count]]
-    means = intervals(columns, resamples=RESAMPLES)
-    bands = np.array([means[name][:3] for name in columns])
-    at = u[order[np.array(counts) - 1]]
-    return ThresholdCurve(at, np.array(counts) / len(u), bands[:, 0], bands[:, 1], bands[:, 2])
+    at, rank = u[order[np.array(counts) - 1]], np.argsort(order)
+    shares = [rank < count for count in counts]
+    return _curve(at, shares, lambda accepted: np.where(accepted, scores, np.nan))
 
 
 def _curve(
-    u: Float[np.ndarray, " q"],
+    at: Float[np.ndarray, " p"],
+    accepted: Sequence[Bool[np.ndarray, " q"]],
     scores: Callable[[Bool[np.ndarray, " q"]], Float[np.ndarray, " q"]],
-    points: int = POINTS,
 ) -> ThresholdCurve:
-    at = thresholds(u, points=points)
-    accepted = [u <= t for t in at]
+    """The mean of ``scores`` at each threshold, of which ``accepted`` says what it accepts."""
     columns = {str(i): scores(mask) for i, mask in enumerate(accepted)}
     means = intervals(columns, resamples=RESAMPLES)
     bands = np.array([means[name][:3] for name in columns])
-    ratio = np.array([mask.mean() for mask in accepted])
-    return ThresholdCurve(at, ratio, bands[:, 0], bands[:, 1], bands[:, 2])
+    return ThresholdCurve(at, np.array([mask.mean() for mask in accepted]), *bands.T)
 
 
 def by_uncertainty(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from jaxrag.core import jsonl
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.significance import RESAMPLES, Interval
+from jaxrag.evaluation.significance import ENDS, Interval, resampled_means
 from jaxrag.functional import ais
 from jaxrag.methods.gold_geometry import CLOUDS, POINTS, GoldGeometry, weights
 from jaxrag.reproduction.measures import JOB, Results
@@ -48,19 +48,15 @@ def alpha_count(results: Results) -> Measured:
 def _fit(results: Results) -> tuple[Interval, Interval]:
     """alpha1 and alpha0 with bootstrap intervals over questions."""
     theta0, alpha = weights(read_geometry(results))
-    count, rng = len(theta0), np.random.default_rng(0)
-    columns = np.stack([theta0, alpha, theta0 * theta0, theta0 * alpha])
-    means = np.stack(
-        [columns[:, rng.integers(count, size=count)].mean(1) for _ in range(RESAMPLES)]
-    )
-    x, y, xx, xy = means.T
+    columns = np.stack([theta0, alpha, theta0 * theta0, theta0 * alpha], axis=1)
+    x, y, xx, xy = resampled_means(columns).T
     spread = xx - x * x
     slopes = np.where(spread > 1e-12, (xy - x * y) / np.where(spread > 1e-12, spread, 1), 0)
     coefficients = []
     fitted = ais.fit_alpha(jnp.asarray(theta0), jnp.asarray(alpha))
     for value, drawn in zip(fitted, (slopes, y - slopes * x), strict=True):
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        coefficients.append(Interval(float(value), float(low), float(high), count))
+        low, high = np.quantile(drawn, ENDS)
+        coefficients.append(Interval(float(value), float(low), float(high), len(theta0)))
     return coefficients[0], coefficients[1]
 
 

@@ -23,7 +23,7 @@ from jaxrag.core.checks import check_range
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import in_share
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.significance import Interval, interval, resampled_means
+from jaxrag.evaluation.significance import ENDS, Interval, interval, resampled_means
 from jaxrag.functional.ranking import auc
 from jaxrag.methods.ars.helpers import labels_source
 from jaxrag.methods.ars.ranker.scorer import SOURCE
@@ -259,5 +259,5 @@ def _bootstrap(counts: Counts, measure: Callable[[Counts], Float[np.ndarray, " r
     value = float(measure(counts.sum(0, keepdims=True))[0])
     found = measure(resampled_means(counts))
     known = found[~np.isnan(found)]
-    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+    low, high = np.quantile(known, ENDS) if len(known) else (np.nan, np.nan)
     return Interval(value, float(low), float(high), len(counts))
