@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.seq2seq import Seq2SeqModel
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine
@@ -188,8 +188,8 @@ def test_the_engine_uses_the_current_parameters(student: Student, tmp_path: Path
     where = write_student(tmp_path / "written", student, student.params)
     assert where == write_student(tmp_path / "written", student, moved)  # in its place
     assert [p.name for p in tmp_path.iterdir()] == ["written"]
-    kind = Seq2SeqModel if student.kind == "t5" else LocalModel
-    assert kind.load(str(where)).generate(INPUTS, max_new_tokens=12) == made
+    written = (Seq2Seq if student.kind == "t5" else Local)(str(where))
+    assert written.load(tmp_path / "cache").generate(INPUTS, max_new_tokens=12) == made
     back = load(where)
     assert (back.end, back.ends, back.kind) == (student.end, student.ends, student.kind)
     for one, other in zip(jax.tree.leaves(back.params), jax.tree.leaves(moved), strict=True):
