@@ -174,6 +174,25 @@ def tokenizer_fingerprint(path: Path) -> str:
     return whole.hexdigest()
 
 
+def check_trained_with(path: Path, recorded: object, *, results: str) -> None:
+    """Refuses a trained network whose tokenizer has changed.
+
+    Args:
+      path: its checkpoint.
+      recorded: `tokenizer_fingerprint` of the tokenizer that it was trained with.
+      results: what it computes, for the message.
+
+    Raises:
+      InputError: the tokenizer is another one.
+    """
+    if (own := tokenizer_fingerprint(path)) != recorded:
+        raise InputError(
+            f"{path} was trained with another tokenizer ({str(recorded)[:12]}) than the one in "
+            f"this directory ({own[:12]}), so its {results} would be meaningless. Restore "
+            f"{' and '.join(TOKENIZER_FILES)}, or train again."
+        )
+
+
 def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
     """SHA-256 (hex) of all that decides a loaded tokenizer's tokens and texts.
 

@@ -84,8 +84,6 @@ class Batching:
     def __init__(self, tokens: int | None = None, mesh: Mesh | None = None) -> None:
         if tokens is None:
             tokens = 256 if jax.default_backend() == "cpu" else 16384
-        if tokens < 1:
-            raise InputError(f"batch_tokens is {tokens}; at least 1 is needed.")
         self.tokens = tokens
         self.mesh = local_mesh() if mesh is None else automatic_mesh(mesh)
         self._halvings = 0
@@ -168,13 +166,11 @@ class TextNetwork(Protocol):
 
 
 def check_length(
-    length: int | None, least: int, most: int, *, source: object, name: str = "max_length"
-) -> int:
-    """The length limit in tokens, by default ``most``; InputError outside ``least`` to ``most``."""
-    length = most if length is None else length
+    length: int, least: int, most: int, *, source: object, name: str = "max_length"
+) -> None:
+    """InputError unless a length limit in tokens is from ``least`` to ``most``."""
     if not least <= length <= most:
         raise InputError(f"{name} is {length}; {source} allows {least} to {most} tokens.")
-    return length
 
 
 def tokenize(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.hashing import canonical
@@ -56,47 +55,35 @@ class CrossEncoderReranker:
     batching: buckets.Batching
 
     @classmethod
-    def load(
-        cls,
-        spec: str,
-        *,
-        max_length: int | None = None,
-        dtype: str | None = None,
-        batch_tokens: int | None = None,
-        mesh: Mesh | None = None,
-    ) -> CrossEncoderReranker:
+    def load(cls, spec: str) -> CrossEncoderReranker:
         """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
+
+        A pair is cut, the longer part first, to as many tokens as the network has positions.
 
         Args:
           spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
-          max_length: tokens that a pair is cut to, the longer part first; None: as many as the
-            network has positions.
-          dtype: of the computation, see `jaxrag.retrieval.dense.encoder.Encoder.load`.
-          batch_tokens: size of a device's batch, see there.
-          mesh: devices that share a batch, see there.
 
         Raises:
-          InputError: for an invalid checkpoint or setting.
+          InputError: for an invalid checkpoint.
         """
         path = locate(spec)
-        module, params = load_classifier(path, dtype=compute_dtype(dtype))
+        module, params = load_classifier(path, dtype=compute_dtype())
         if module.config.num_labels != 1:
             raise InputError(
                 f"{spec} has {module.config.num_labels} labels; a reranker has one, the score."
             )
-        max_length = buckets.check_length(max_length, 5, module.config.max_tokens, source=spec)
         settings = {
             "weights": fingerprint(path),
             "dtype": jnp.dtype(module.dtype).name,
-            "max_length": max_length,
+            "max_length": module.config.max_tokens,
         }
         return cls(
             identity=canonical({"cross_encoder": settings}),
             module=module,
-            params=buckets.replicate(params, mesh),
+            params=params,
             tokenizer=load_tokenizer(path),
-            max_length=max_length,
-            batching=buckets.Batching(batch_tokens, mesh),
+            max_length=module.config.max_tokens,
+            batching=buckets.Batching(),
         )
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:

@@ -11,7 +11,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.r3 import r3
-from jaxrag.models.bert.sidr import write_towers
+from jaxrag.models.bert.sidr import write_sidr
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import shares
 from jaxrag.runs.config_file import load
@@ -107,7 +107,7 @@ def test_settings_that_share_an_index(small: Run, tmp_path: Path) -> None:
         return index.status(dataset.passages, tmp_path).directory
 
     bert, module, params = small_sidr.parts(tmp_path, seed=3)
-    trained = str(write_towers(tmp_path / "trained", module, params, begun_with=bert))
+    trained = str(write_sidr(tmp_path / "trained", module, params, begun_with=bert))
     assert directory("late") == directory("beta") == directory("late", m=9, top=2)
     assert directory("late", checkpoint=trained) == directory("late")
     assert directory("late", bag_length=9) != directory("late")

@@ -14,16 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
 from jaxrag.models.bert.network import BertEncoder, cls_pool
-from jaxrag.models.bert.towers import SIDES, Towers, has_towers, tokenizer_path
-from jaxrag.models.checkpoint.files import (
-    read_config,
-    read_tensors,
-    replace_directory,
-    write_checkpoint,
-)
-from jaxrag.models.parameters import to_numpy
-from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.types import InputError
+from jaxrag.models.bert.towers import Towers, has_towers, load_both
+from jaxrag.models.checkpoint.files import read_config, read_tensors
 
 
 class DprNetwork(BertEncoder):
@@ -39,8 +31,8 @@ def load_dpr(path: Path, *, dtype: jnp.dtype) -> tuple[DprNetwork, Towers]:
     """The network and float32 parameters of both towers.
 
     Args:
-      path: directories "query" and "passage", as `write_dpr` makes them; or a BERT, from which both
-        towers begin.
+      path: directories "query" and "passage", as `write_towers` makes them; or a BERT, from which
+        both towers begin.
       dtype: of computation.
 
     Raises:
@@ -49,10 +41,8 @@ def load_dpr(path: Path, *, dtype: jnp.dtype) -> tuple[DprNetwork, Towers]:
     if not has_towers(path):
         module, params = _tower(path)
         return module.clone(dtype=dtype), {"query": params, "passage": params}
-    (module, query), (other, passage) = (_tower(path / side) for side in SIDES)
-    if module != other:
-        raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
-    return module.clone(dtype=dtype), {"query": query, "passage": passage}
+    module, towers = load_both(path, _tower)
+    return module.clone(dtype=dtype), towers
 
 
 def _tower(path: Path) -> tuple[DprNetwork, dict[str, Any]]:
@@ -60,23 +50,3 @@ def _tower(path: Path) -> tuple[DprNetwork, dict[str, Any]]:
     module = DprNetwork(config, jnp.dtype("float32"))
     tensors = modern_names(read_tensors(path, layers=config.num_hidden_layers), config.family)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
-
-
-def write_dpr(directory: Path, params: Towers, *, begun_with: Path) -> Path:
-    """Writes both towers as BERTs, for `load_dpr` and Hugging Face, atomically.
-
-    Args:
-      directory: replaced if it exists.
-      params: of its towers.
-      begun_with: the checkpoint whose config and tokenizer are copied.
-
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
-    """
-    source = tokenizer_path(begun_with)
-    config, tokenizer = read_config(source), load_tokenizer(source)
-    with replace_directory(directory) as partial:
-        for side in SIDES:
-            tokenizer.save_pretrained(partial / side)
-            write_checkpoint(partial / side, config, to_numpy(params[side]))
-    return Path(directory).absolute()

@@ -18,16 +18,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
 from jaxrag.models.bert.network import BertConfig, BertEncoder, cls_pool, mean_pool
-from jaxrag.models.checkpoint.files import (
-    read_config,
-    read_tensors,
-    replace_directory,
-    write_checkpoint,
-)
+from jaxrag.models.bert.towers import write_towers
+from jaxrag.models.checkpoint.files import read_config, read_tensors
 from jaxrag.models.layers import Linear
-from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import matmul_precision
-from jaxrag.models.tokenizer import TOKENIZER_FILES, load_tokenizer, tokenizer_fingerprint
+from jaxrag.models.tokenizer import check_trained_with
 from jaxrag.types import InputError
 
 Pooling = Literal["cls", "mean", "pooler"]
@@ -162,38 +157,17 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
         raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(missing)}.")
     config = read_bert_config(whole, source=path)
     _check(config, settings["pooling"], settings["max_length"], path)
-    if (own := tokenizer_fingerprint(path)) != settings["tokenizer"]:
-        raise InputError(
-            f"{path} was trained with another tokenizer ({str(settings['tokenizer'])[:12]}) than "
-            f"the one in this directory ({own[:12]}), so its scores would be meaningless. Restore"
-            f" {' and '.join(TOKENIZER_FILES)}, or train again."
-        )
+    check_trained_with(path, settings["tokenizer"], results="scores")
     module = RankerNetwork(config, _FLOAT32, settings["pooling"])
     params = parameters(module, read_tensors(path), path, ignore=())
     return LoadedRanker(module.clone(dtype=dtype), params, settings["max_length"])
 
 
 def write_ranker(directory: Path, ranker: LoadedRanker, *, begun_with: Path) -> Path:
-    """Writes a ranker for `load_ranker`, atomically.
-
-    Args:
-      directory: replaced if it exists.
-      ranker: network, parameters and length.
-      begun_with: the checkpoint whose config and tokenizer are copied.
-
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
-    """
-    config, tokenizer = read_config(begun_with), load_tokenizer(begun_with)
-    with replace_directory(directory) as partial:
-        tokenizer.save_pretrained(partial)
-        settings = {
-            "pooling": ranker.module.pooling,
-            "max_length": ranker.max_length,
-            "tokenizer": tokenizer_fingerprint(partial),
-        }
-        write_checkpoint(partial, {**config, _KEY: settings}, to_numpy(ranker.params))
-    return Path(directory).absolute()
+    """Writes a ranker for `load_ranker`, see `jaxrag.models.bert.towers.write_towers`."""
+    settings = {"pooling": ranker.module.pooling, "max_length": ranker.max_length}
+    params = {"both": ranker.params}
+    return write_towers(directory, params, begun_with=begun_with, settings={_KEY: settings})
 
 
 def _check(config: BertConfig, pooling: Any, max_length: Any, path: Path) -> None:

@@ -9,6 +9,7 @@ unused tokens), as the released code does.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,18 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
 from jaxrag.models.bert.network import BertConfig, BertEncoder
 from jaxrag.models.bert.released_sidr import is_released, read_released, released_first
-from jaxrag.models.bert.towers import SIDES, Towers, has_towers, tokenizer_path
-from jaxrag.models.checkpoint.files import (
-    fingerprint,
-    read_config,
-    read_tensors,
-    replace_directory,
-    write_checkpoint,
+from jaxrag.models.bert.towers import (
+    SIDES,
+    Towers,
+    has_towers,
+    load_both,
+    tokenizer_path,
+    write_towers,
 )
+from jaxrag.models.checkpoint.files import fingerprint, read_config, read_tensors
 from jaxrag.models.layers import LayerNorm
-from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import matmul_precision
-from jaxrag.models.tokenizer import TOKENIZER_FILES, load_tokenizer, tokenizer_fingerprint
+from jaxrag.models.tokenizer import TOKENIZER_FILES, check_trained_with, load_tokenizer
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def load_towers(
     """The network and float32 parameters of both towers, for questions and passages.
 
     Args:
-      path: written by `write_towers`; one of SiDR's authors
+      path: written by `write_sidr`; one of SiDR's authors
         (`jaxrag.models.bert.released_sidr`); or another checkpoint, from which both towers begin.
       dtype: of computation.
       shared: whether another checkpoint becomes one tower for both.
@@ -269,11 +270,8 @@ def load_towers(
         module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
         sides = ("both",) if shared or is_trained(path) else SIDES
         return module.clone(dtype=dtype), dict.fromkeys(sides, params)
-    loaded = [load_sidr(path / side, dtype=float32, first=first) for side in SIDES]
-    (module, query), (other, passage) = loaded
-    if module != other:
-        raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
-    return module.clone(dtype=dtype), {"query": query, "passage": passage}
+    module, towers = load_both(path, partial(load_sidr, dtype=float32, first=first))
+    return module.clone(dtype=dtype), towers
 
 
 def is_trained(path: Path) -> bool:
@@ -297,13 +295,8 @@ def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """
     directory = tokenizer_path(path)
     config = read_config(directory)
-    trained_with = _settings(config, directory).get("tokenizer")
-    if trained_with and (digest := tokenizer_fingerprint(directory)) != trained_with:
-        raise InputError(
-            f"{directory} was trained with another tokenizer ({str(trained_with)[:12]}) than the "
-            f"one in this directory ({digest[:12]}), so its vectors would be meaningless. Restore "
-            f"{' and '.join(TOKENIZER_FILES)}, or train again."
-        )
+    if trained_with := _settings(config, directory).get("tokenizer"):
+        check_trained_with(directory, trained_with, results="vectors")
     tokenizer = load_tokenizer(directory)
     rows = config.get("vocab_size")
     if isinstance(rows, int) and len(tokenizer) > rows:
@@ -316,7 +309,7 @@ def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 
 def _settings(config: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What `write_towers` has added to a config; nothing for a BERT."""
+    """What `write_sidr` has added to a config; nothing for a BERT."""
     settings = config.get(_KEY, {})
     if not isinstance(settings, dict):
         raise InputError(
@@ -332,31 +325,9 @@ def towers_fingerprint(path: Path) -> str:
     return "-".join(fingerprint(path / side) for side in SIDES)
 
 
-def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_with: Path) -> Path:
-    """Writes a SiDR for `load_towers`, atomically.
-
-    One tower becomes a checkpoint directory; two become directories "query" and "passage".
-
-    Args:
-      directory: replaced if it exists.
-      module: the network.
-      params: of its towers.
-      begun_with: the checkpoint whose config and tokenizer are copied.
-
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
-    """
+def write_sidr(directory: Path, module: SidrNetwork, params: Towers, *, begun_with: Path) -> Path:
+    """Writes a SiDR for `load_towers`, see `jaxrag.models.bert.towers.write_towers`."""
     source = tokenizer_path(begun_with)
-    if is_released(source):
-        config = read_released(source, first=module.first).config
-    else:
-        config = read_config(source)
-    tokenizer = load_tokenizer(source)
-    with replace_directory(directory) as partial:
-        for side, tree in params.items():
-            target = partial if side == "both" else partial / side
-            tokenizer.save_pretrained(target)
-            own = {"first": module.first, "masked": module.masked}
-            own |= {"tokenizer": tokenizer_fingerprint(target)}
-            write_checkpoint(target, {**config, _KEY: own}, to_numpy(tree))
-    return Path(directory).absolute()
+    config = read_released(source, first=module.first).config if is_released(source) else None
+    settings = {_KEY: {"first": module.first, "masked": module.masked}}
+    return write_towers(directory, params, begun_with=source, config=config, settings=settings)

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.dpr import DprNetwork, load_dpr, write_dpr
-from jaxrag.models.bert.towers import SIDES, Side, Towers, has_towers, tokenizer_path, tower
-from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
+from jaxrag.models.bert.dpr import DprNetwork, load_dpr
+from jaxrag.models.bert.towers import (
+    SIDES,
+    Side,
+    Towers,
+    has_towers,
+    locate_towers,
+    tokenizer_path,
+    tower,
+    write_towers,
+)
+from jaxrag.models.checkpoint.files import fingerprint, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
@@ -29,7 +37,7 @@ from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.retrieval.settings import Footprint, IndexStatus
-from jaxrag.types import InputError, Passage
+from jaxrag.types import Passage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -47,7 +55,8 @@ class DprEncoder:
     module: DprNetwork
     params: Towers
     tokenizer: PreTrainedTokenizerFast
-    max_length: int
+    query_length: int
+    passage_length: int
     batching: buckets.Batching
 
     @classmethod
@@ -57,17 +66,13 @@ class DprEncoder:
         *,
         max_length: int = 256,
         dtype: str | None = None,
-        batch_tokens: int | None = None,
-        mesh: Mesh | None = None,
     ) -> DprEncoder:
         """Loads two towers, or begins both with a BERT.
 
         Args:
           path: see `jaxrag.models.bert.dpr.load_dpr`.
           max_length: tokens, special ones included, that a text is cut to.
-          dtype: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
-          batch_tokens: see there.
-          mesh: see there.
+          dtype: see `jaxrag.retrieval.dense.encoder.EncoderSettings`.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
@@ -80,26 +85,17 @@ class DprEncoder:
         return cls(
             identity=canonical({"dpr": about | {"max_length": max_length}}),
             module=module,
-            params=buckets.replicate(params, mesh),
+            params=params,
             tokenizer=load_tokenizer(tokenizer_path(path)),
-            max_length=max_length,
-            batching=buckets.Batching(batch_tokens, mesh),
+            query_length=max_length,
+            passage_length=max_length,
+            batching=buckets.Batching(),
         )
 
     def with_params(self, params: Towers, name: str) -> DprEncoder:
         """The encoder with other parameters, identified by ``name``."""
         identity = canonical({"of": self.identity, "params": name})
         return dataclasses.replace(self, params=params, identity=identity)
-
-    @property
-    def query_length(self) -> int:
-        """Tokens that a question is cut to."""
-        return self.max_length
-
-    @property
-    def passage_length(self) -> int:
-        """Tokens that a passage is cut to."""
-        return self.max_length
 
     @property
     def dimension(self) -> int:
@@ -125,8 +121,8 @@ class DprEncoder:
         return ExactIndex.open(directory, self, passages, verify=False)
 
     def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
-        """Writes parameters as a checkpoint, see `jaxrag.models.bert.dpr.write_dpr`."""
-        write_dpr(directory, params, begun_with=begun_with)
+        """Writes parameters as a checkpoint, see `jaxrag.models.bert.towers.write_towers`."""
+        write_towers(directory, params, begun_with=begun_with)
 
     def _stream(
         self, texts: Iterable[buckets.Text], side: Side
@@ -136,7 +132,7 @@ class DprEncoder:
             tower(self.params, side),
             texts,
             self,
-            limit=self.max_length,
+            limit=self.query_length,
             features=self.dimension,
             module=self.module,
         )
@@ -186,15 +182,8 @@ class Dpr:
         return f"{short_name(self.checkpoint)}, DPR"
 
     def located(self) -> Path:
-        """Directory of the checkpoint.
-
-        Raises:
-          InputError: no checkpoint is named, or it does not exist.
-        """
-        if not self.checkpoint:
-            raise InputError("no DPR is named: set --config.index.checkpoint=DIRECTORY.")
-        path = Path(self.checkpoint).expanduser()
-        return path if has_towers(path) else locate(self.checkpoint)
+        """Directory of the checkpoint; InputError if none is named or there is none."""
+        return locate_towers(self.checkpoint, kind="DPR")
 
     def encoder(self) -> DprEncoder:
         """Loads the checkpoint onto the devices, with parameters that can be trained."""

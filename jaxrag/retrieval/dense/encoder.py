@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 from tokenizers import normalizers
 
@@ -171,17 +170,12 @@ class Encoder:
         cls,
         spec: str,
         settings: EncoderSettings = EncoderSettings(),
-        *,
-        batch_tokens: int | None = None,
-        mesh: Mesh | None = None,
     ) -> Encoder:
         """Loads an encoder and its tokenizer.
 
         Args:
           spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
           settings: how states become vectors.
-          batch_tokens: size of a device's batch; by default what suits the device.
-          mesh: devices over whose "data" axis batches are spread; None: all local devices.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
@@ -203,11 +197,11 @@ class Encoder:
             identity=identity,
             settings=settings,
             module=module,
-            params=buckets.replicate(params, mesh),
+            params=params,
             tokenizer=tokenizer,
             max_length=max_length,
             dimension=dimension,
-            batching=buckets.Batching(batch_tokens, mesh),
+            batching=buckets.Batching(),
             activations=tuple(layer.activation for layer in declared.dense),
         )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.core.hashing import canonical
@@ -27,7 +26,7 @@ from jaxrag.models.bert.sidr import (
     load_sidr_tokenizer,
     load_towers,
     towers_fingerprint,
-    write_towers,
+    write_sidr,
 )
 from jaxrag.models.bert.towers import Towers, tower
 from jaxrag.models.checkpoint.files import locate
@@ -84,8 +83,6 @@ class SidrEncoder:
         first: int | None = None,
         scale: float = 1.0,
         dtype: str | None = None,
-        batch_tokens: int | None = None,
-        mesh: Mesh | None = None,
     ) -> SidrEncoder:
         """Loads a SiDR, or initialises an untrained one from a BERT.
 
@@ -96,7 +93,7 @@ class SidrEncoder:
           own_tokens: whether it also keeps those of the text's own tokens.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
           shared, first, scale: see `jaxrag.models.bert.sidr.load_towers`.
-          dtype, batch_tokens, mesh: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
+          dtype: see `jaxrag.retrieval.dense.encoder.EncoderSettings`.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
@@ -119,9 +116,9 @@ class SidrEncoder:
         return cls(
             identity=canonical({"sidr": settings | weights}),
             module=module,
-            params=buckets.replicate(params, mesh),
+            params=params,
             tokenizer=load_sidr_tokenizer(path),
-            batching=buckets.Batching(batch_tokens, mesh),
+            batching=buckets.Batching(),
             **settings,
         )
 
@@ -180,8 +177,8 @@ class SidrEncoder:
         )
 
     def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
-        """Writes parameters as a checkpoint, see `jaxrag.models.bert.sidr.write_towers`."""
-        write_towers(directory, self.module, params, begun_with=begun_with)
+        """Writes parameters as a checkpoint, see `jaxrag.models.bert.sidr.write_sidr`."""
+        write_sidr(directory, self.module, params, begun_with=begun_with)
 
     def token_vectors(self, texts: Sequence[str]) -> Float[np.ndarray, "q v"]:
         """T(q) of questions."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.sidr import first_token, is_trained, load_sidr_tokenizer, towers_fingerprint
-from jaxrag.models.bert.towers import has_towers
-from jaxrag.models.checkpoint.files import locate, short_name
+from jaxrag.models.bert.towers import locate_towers
+from jaxrag.models.checkpoint.files import short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
@@ -19,7 +19,6 @@ from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
 from jaxrag.retrieval.sidr.token_tiles import tokens_bytes
-from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,15 +127,8 @@ class Sidr:
         return IndexStatus(directory, state_of(directory, kind))
 
     def located(self) -> Path:
-        """Directory of the checkpoint.
-
-        Raises:
-          InputError: no checkpoint is named, or it does not exist.
-        """
-        if not self.checkpoint:
-            raise InputError("no SiDR is named: set --config.index.checkpoint=DIRECTORY.")
-        path = Path(self.checkpoint).expanduser()
-        return path if has_towers(path) else locate(self.checkpoint)
+        """Directory of the checkpoint; InputError if none is named or there is none."""
+        return locate_towers(self.checkpoint, kind="SiDR")
 
     @property
     def _over_tokens(self) -> bool:

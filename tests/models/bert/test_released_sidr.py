@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrag.models.bert.released_sidr import read_released
-from jaxrag.models.bert.sidr import first_token, is_trained, load_towers, write_towers
+from jaxrag.models.bert.sidr import first_token, is_trained, load_towers, write_sidr
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.types import InputError
 from tests.models.bert import small_bert
@@ -87,7 +87,7 @@ def test_an_archive_of_torch_is_read(tmp_path):
 def test_what_began_with_it_is_written_as_ours(tmp_path):
     path = write(tmp_path / "theirs", released(TOWERS))
     module, params = load_towers(path, dtype=FLOAT32)
-    ours = write_towers(tmp_path / "ours", module, params, begun_with=path)
+    ours = write_sidr(tmp_path / "ours", module, params, begun_with=path)
     again, same = load_towers(ours, dtype=FLOAT32)
     assert again == module
     jax.tree.map(np.testing.assert_array_equal, params, same)

@@ -119,7 +119,6 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
     other = small_bert.write(tmp_path, BERT, classifier=False, seed=1)
     identities.append(Encoder.load(str(other)).identity)
     assert len(set(identities)) == 9
-    assert Encoder.load(checkpoint, batch_tokens=64).identity == identities[0]
     assert json.loads(identities[1])["encoder"]["pooling"] == "cls"
 
 
@@ -137,11 +136,6 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
 def test_invalid_settings_are_refused(checkpoint, settings, message):
     with pytest.raises(InputError, match=message):
         Encoder.load(checkpoint, EncoderSettings(**settings))
-
-
-def test_batches_need_a_token(checkpoint):
-    with pytest.raises(InputError, match="batch_tokens is 0"):
-        Encoder.load(checkpoint, batch_tokens=0)
 
 
 def test_positions_of_xlm_roberta_limit_its_length(tmp_path):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.bert.sidr import SidrNetwork, load_towers, write_towers
+from jaxrag.models.bert.sidr import SidrNetwork, load_towers, write_sidr
 from jaxrag.models.bert.towers import Towers
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import Passage
@@ -36,7 +36,7 @@ def parts(
 def write(directory: Path, *, shared: bool = False, seed: int = 0) -> Path:
     """The directory of a trained SiDR."""
     bert, module, params = parts(directory, shared=shared, seed=seed)
-    return write_towers(directory / f"sidr-{seed}", module, params, begun_with=bert)
+    return write_sidr(directory / f"sidr-{seed}", module, params, begun_with=bert)
 
 
 def tokens(text: str) -> list[int]:

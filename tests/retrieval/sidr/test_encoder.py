@@ -1,5 +1,6 @@
 """SiDR's encoder against float64, its sparsity, its towers on disk."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from jaxrag.models.bert.sidr import load_towers, write_towers
+from jaxrag.models.bert.sidr import load_towers, write_sidr
+from jaxrag.retrieval.buckets import Batching
 from jaxrag.retrieval.corpus.builds import WHOLE
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.settings import Sidr
@@ -99,22 +101,13 @@ def test_no_texts(encoder):
     assert encoder.embed_passages([]).ids.shape == (0, encoder.entries)
 
 
-def test_eight_devices_give_the_vectors_of_one(directory, encoder):
+def test_eight_devices_give_the_vectors_of_one(encoder):
     texts = small_sidr.texts(20)
-    spread = SidrEncoder.load(
-        str(directory),
-        top=DIMENSION,
-        batch_tokens=64,
-        mesh=jax.make_mesh((8,), ("data",)),
-        **LENGTHS,
-    )
-    assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(spread.params))
-    alone = SidrEncoder.load(
-        str(directory),
-        top=DIMENSION,
-        batch_tokens=64,
-        mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
-        **LENGTHS,
+    spread, alone = (
+        dataclasses.replace(
+            encoder, batching=Batching(64, Mesh(np.array(jax.devices()[:n]), ("data",)))
+        )
+        for n in (8, 1)
     )
     np.testing.assert_array_equal(spread.embed(texts), alone.embed(texts))
     passages = [Passage(str(i), "", text) for i, text in enumerate(texts)]
@@ -154,7 +147,7 @@ def test_identity_depends_on_all_that_determines_vectors(directory, encoder, tmp
         return SidrEncoder.load(str(spec), **settings).identity
 
     same = shutil.copytree(directory, tmp_path / "copy")
-    assert identity(same) == identity(batch_tokens=64) == encoder.identity
+    assert identity(same) == encoder.identity
     others = [identity(top=3), identity(own_tokens=False), identity(query_length=9)]
     others += [
         identity(passage_length=9),
@@ -174,11 +167,11 @@ def test_identity_depends_on_all_that_determines_vectors(directory, encoder, tmp
 @pytest.mark.parametrize("shared", [False, True])
 def test_towers_are_read_back_unchanged(tmp_path, shared):
     bert, module, params = small_sidr.parts(tmp_path, shared=shared)
-    path = write_towers(tmp_path / "out", module, params, begun_with=bert)
+    path = write_sidr(tmp_path / "out", module, params, begun_with=bert)
     read, found = load_towers(path, dtype=FLOAT32)
     assert read == module and sorted(found) == (["both"] if shared else ["passage", "query"])
     jax.tree.map(np.testing.assert_array_equal, found, params)
-    write_towers(path, module, jax.tree.map(lambda x: x + 1, params), begun_with=bert)  # replaces
+    write_sidr(path, module, jax.tree.map(lambda x: x + 1, params), begun_with=bert)  # replaces
     _, again = load_towers(path, dtype=FLOAT32)
     jax.tree.map(np.testing.assert_array_equal, again, jax.tree.map(lambda x: x + 1, params))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bert-0", "out"]  # nothing left over
@@ -280,7 +273,6 @@ def test_an_index_of_tokens_is_not_built_with_another_tokenizer(directory, tmp_p
         ({"top": DIMENSION + 1}, f"has 1 to {DIMENSION}"),
         ({"top": 2, "query_length": 2}, "query_length is 2; .* allows 3 to 64 tokens"),
         ({"top": 2, "passage_length": 65}, "passage_length is 65"),
-        ({"top": 2, "batch_tokens": 0}, "batch_tokens is 0"),
     ],
 )
 def test_invalid_settings_are_refused(directory, settings, said):
