@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import hashlib
 import io
 import os
 import shutil
@@ -64,7 +63,7 @@ Stream = Callable[[Sequence[range]], Generator[np.ndarray]]
 WriteFiles = Callable[[Sequence[tuple[Path, range]], Advance], Generator[File]]
 """Writes files, given their paths and rows, one after the other."""
 
-_SECONDS = 5.0  # rows reach the disk as often, and chunks double while one takes less
+_SECONDS = 5.0  # chunks double while one takes less
 _READ = 1024  # passages read at a time
 _QUEUED = 2  # blocks that are computed ahead
 _FIRST, _MOST = 256, 1 << 15  # rows of the first and of the largest chunk
@@ -193,8 +192,8 @@ def build_arrays(
 ) -> None:
     """`build_shards`, also for ``files``, of arrays [rows width] that ``make`` computes.
 
-    Rows reach the disk every 5 seconds; interrupting loses those since then, and those that
-    ``make`` was computing.
+    Each block reaches the disk as soon as it is there; interrupting loses those that ``make`` was
+    computing.
     """
     write = functools.partial(write_arrays, make=make, width=width, dtype=dtype)
     row_bytes = width * np.dtype(dtype).itemsize
@@ -410,60 +409,29 @@ def write_arrays(
     with contextlib.closing(make(missing)) as blocks:
         rest = np.empty((0, width), dtype)
         for (path, rows), start in zip(files, starts, strict=True):
-            with _Appender(path, (len(rows), width), dtype, advance) as file:
-                while start < len(rows):
-                    block = rest if len(rest) else next(blocks)
-                    block, rest = np.split(block, [len(rows) - start])
-                    file.append(block)
-                    start += len(block)
+            while start < len(rows):
+                block = rest if len(rest) else next(blocks)
+                block, rest = np.split(block, [len(rows) - start])
+                _append(path, block, array_header((len(rows), width), dtype))
+                start += len(block)
+                advance(len(block))
             rename(_partial(path), path)
             yield finished(path)
 
 
-class _Appender:
-    """Appends rows to an unfinished file; a context manager.
+def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
+    """Appends rows [n width] to an unfinished file, which has another name while it grows.
 
-    The file has another name while it grows. Its rows reach the disk every 5 seconds and at the end
-    of the block, even by an error. Each such piece is on disk before its hash is entered in the
-    journal beside the file, so that after an interruption the journal tells which rows to trust.
+    They are on disk before their hash is entered in the journal beside the file, so that after an
+    interruption the journal tells which rows to trust.
     """
-
-    def __init__(self, path: Path, shape: tuple[int, int], dtype: str, advance: Advance) -> None:
-        self._stream = os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab")
-        self._journal = open_to_append(journal_of(path))
-        self._advance = advance
-        if not self._stream.tell():
-            self._stream.write(array_header(shape, dtype))
-            self._journal.truncate(0)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._rows, self._hash, self._until = 0, hashlib.sha256(), time.monotonic() + _SECONDS
-
-    def __enter__(self) -> _Appender:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._stream, self._journal:
-            self._end_piece()
-
-    def append(self, rows: np.ndarray) -> None:
-        """Appends rows [n width]."""
-        data = rows.tobytes()
-        self._stream.write(data)
-        self._hash.update(data)
-        self._rows += len(rows)
-        if time.monotonic() >= self._until:
-            self._end_piece()
-
-    def _end_piece(self) -> None:
-        rows, hashed = self._rows, self._hash.hexdigest()
-        self._begin()
-        if rows:
-            _to_disk(self._stream)
-            self._journal.write(f"{rows} {hashed}\n")
-            _to_disk(self._journal)
-            self._advance(rows)
+    data = rows.tobytes()
+    with os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab") as stream:
+        stream.write(data if stream.tell() else header + data)
+        _to_disk(stream)
+    with open_to_append(journal_of(path)) as journal:
+        journal.write(f"{len(rows)} {digest_bytes(data)}\n")
+        _to_disk(journal)
 
 
 def by_chunks(make: Callable[[range], np.ndarray]) -> Stream:
@@ -527,6 +495,7 @@ def _resume(path: Path, shape: tuple[int, int], dtype: str) -> int:
     if path.exists() and journal.exists():  # stopped before the manifest was written
         path.rename(unfinished)
     if not unfinished.exists():
+        journal.unlink(missing_ok=True)
         return 0
     header, row_bytes = array_header(shape, dtype), shape[1] * np.dtype(dtype).itemsize
     sound_rows, entries = 0, []

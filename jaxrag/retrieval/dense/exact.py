@@ -99,13 +99,14 @@ class ExactIndex:
         devices: Sequence[Any] | None = None,
         memory: int | None = None,
         first_pass: Any = None,
+        made_by: str | None = None,
         verify: bool | None = None,
     ) -> ExactIndex:
-        """Loads the matrix that ``encoder`` made of ``passages`` onto the devices, if it fits.
+        """Loads the matrix of ``passages`` onto the devices, if it fits.
 
         Args:
           directory: of the matrix.
-          encoder: of its vectors.
+          encoder: of queries.
           passages: its corpus.
           metric: how passages are scored.
           devices: over which rows are sharded; None: all of this process.
@@ -113,13 +114,13 @@ class ExactIndex:
             at each search. None: see `device_budget`.
           first_pass: float type of the first pass; None: see `fast_type`. Results do not depend on
             it.
-          verify: see `open_matrix`.
+          made_by, verify: see `open_matrix`.
 
         Raises:
           InputError: an unknown metric; see `open_matrix`.
         """
         check_metric(metric)
-        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        matrix = open_matrix(directory, passages, encoder, made_by=made_by, verify=verify)
         mesh = Mesh(np.asarray(devices or jax.local_devices()), (AXIS,))
         rows = DeviceRows.place(matrix, mesh, distances=metric == "l2", budget=memory)
         identity = canonical({"exact": metric, "matrix": matrix.identity})

@@ -157,18 +157,19 @@ def open_matrix(
     passages: Passages,
     encoder: QueryEncoder,
     *,
+    made_by: str | None = None,
     verify: bool | None = None,
 ) -> Matrix:
-    """Opens the finished matrix that ``encoder`` made of ``passages``.
+    """Opens the finished matrix of ``passages``.
 
-    ``verify`` compares the hashes of all files; None does so up to 1 GiB. Sizes are always
-    compared.
+    ``made_by`` is the identity of what made the vectors; None: that of ``encoder``. ``verify``
+    compares the hashes of all files; None does so up to 1 GiB. Sizes are always compared.
 
     Raises:
       InputError: no matrix there, or it is incomplete, damaged, or made from something else.
     """
     directory = Path(directory).absolute()
-    source = source_of(passages, encoder=encoder.identity)
+    source = source_of(passages, encoder=made_by or encoder.identity)
     manifest = open_manifest(directory, KIND, source, verify=verify)
     return Matrix(directory, manifest, ShardedRows.open(directory, manifest))
 

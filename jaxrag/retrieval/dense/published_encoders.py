@@ -106,6 +106,18 @@ def dpr(
     )
 
 
+def dpr_questions() -> BiEncoder:
+    """DPR's encoder of questions, for passages whose vectors were published."""
+    return BiEncoder(
+        "hub:facebook/dpr-question_encoder-single-nq-base",
+        pooling="cls",
+        query_prefix="",
+        max_length=256,
+        matryoshka=0,
+        normalise=False,
+    )
+
+
 def published_encoder(checkpoint: str) -> BiEncoder:
     """The encoder of a checkpoint with its family's settings above, known by the name.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical
-from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
@@ -20,10 +20,14 @@ from jaxrag.retrieval.dense.exact import exact_footprint
 from jaxrag.retrieval.dense.matrix import KIND, StoredType
 from jaxrag.retrieval.dense.published_encoders import e5
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
-from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
-from jaxrag.retrieval.wiki_dpr.faiss_flat import FlatVectors
-from jaxrag.retrieval.wiki_dpr.index import VECTORS, ImportedVectors, import_vectors
-from jaxrag.retrieval.wiki_dpr.sources import fingerprint_file
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
+from jaxrag.retrieval.wiki_dpr.index import (
+    VECTORS,
+    ImportedVectors,
+    check_dimension,
+    import_vectors,
+)
+from jaxrag.retrieval.wiki_dpr.sources import FlatVectors, fingerprint_file
 from jaxrag.types import InputError, Passage
 
 _LEAST = 0.95  # median cosine of a passage's vector and the published one
@@ -62,20 +66,9 @@ class FaissFlat(ImportedVectors):
         """
         directory, encoder = self._directory(passages, cache), self.encoder.load()
         if not self._is_imported(directory):
-            import_flat(
-                self.source,
-                directory,
-                passages,
-                encoder,
-                dtype=self.dtype,
-                compared=self.compared,
-            )
+            options: Any = {"dtype": self.dtype, "compared": self.compared}
+            import_flat(self.source, directory, passages, encoder, **options)
         return self._open(directory, passages, encoder, "inner_product")
-
-    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
-        """Imports the vectors; not in parts."""
-        refuse_parts(self.name, part)
-        self.open(passages, cache)
 
     def footprint(self, passages: Passages) -> Footprint:
         """Stored vectors; memory is known for exact search."""
@@ -109,19 +102,13 @@ def import_flat(
     compared: int = 32,
     shard_rows: int = 50_000,
 ) -> None:
-    """Imports the vectors of a corpus, or finishes an interrupted import.
-
-    The vectors go to ``directory/vectors``, see `import_vectors`. The source is not needed
-    afterwards.
+    """Imports the vectors of a corpus, see `import_vectors`; the source is not needed afterwards.
 
     Args:
       source: see `FlatVectors.open`.
-      directory: made if need be.
-      passages: the corpus of the vectors, in their order.
+      directory, passages, dtype, shard_rows: see `import_vectors`.
       encoder: of the vectors.
-      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
       compared: passages, spread over the corpus, that are encoded and compared with their vectors.
-      shard_rows: rows of one file.
 
     Raises:
       InputError: an invalid file, another number or length of vectors than of the corpus and the
@@ -135,11 +122,7 @@ def import_flat(
             "they do not belong together. E5's index of FlashRAG is of the corpus wiki18_100w "
             "(jaxrag data wiki18_100w)."
         )
-    if flat.dimension != encoder.dimension:
-        raise InputError(
-            f"the vectors in {flat.path} have {flat.dimension} numbers, and the encoder makes "
-            f"{encoder.dimension}: they are of different models"
-        )
+    check_dimension(flat.path, flat.dimension, encoder.dimension)
     if compared > 0:
         _compare(flat, passages, encoder, compared)
     described = {"published": [fingerprint_file(flat.path)], "count": flat.count}

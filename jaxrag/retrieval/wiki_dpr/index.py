@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxrag.core.durable_files import exclusive_directory
 from jaxrag.core.file_states import FileState, check_unchanged
@@ -41,25 +40,16 @@ from jaxrag.retrieval.dense.matrix import (
     check_metric,
     write_vectors,
 )
+from jaxrag.retrieval.dense.published_encoders import dpr_questions
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
-from jaxrag.retrieval.retriever import QueryEncoder, Retriever, TextEncoder
-from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
-from jaxrag.retrieval.wiki_dpr.faiss_flat import FlatVectors
-from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
+from jaxrag.retrieval.retriever import QueryEncoder, Retriever
+from jaxrag.retrieval.settings import Footprint, IndexSettings, IndexStatus, refuse_parts
+from jaxrag.retrieval.wiki_dpr.sources import FlatVectors, Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage
 
 PASSAGES, VECTORS = "passages", "vectors"
 _IMPORT = "published vectors"
-
-
-def dpr_questions(
-    checkpoint: str = "hub:facebook/dpr-question_encoder-single-nq-base",
-) -> BiEncoder:
-    """DPR's encoder of questions, for passages whose vectors were published."""
-    return BiEncoder(
-        checkpoint, pooling="cls", query_prefix="", max_length=256, matryoshka=0, normalise=False
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +81,11 @@ class ImportedVectors:
     def __post_init__(self) -> None:
         memory_of(self.memory_gb)
 
+    def build(self: IndexSettings, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Imports the vectors; not in parts."""
+        refuse_parts(self.name, part)
+        self.open(passages, cache)
+
     @property
     def _search(self) -> str:
         return "exact" if self.exact else "ScaNN"
@@ -108,26 +103,33 @@ class ImportedVectors:
         return state == "built"
 
     def _open(
-        self, directory: Path, passages: Passages, encoder: TextEncoder, metric: Metric
+        self, directory: Path, passages: Passages, encoder: QueryEncoder, metric: Metric
     ) -> Retriever:
-        """Opens imported vectors; queries are embedded with ``encoder``."""
+        """Opens imported vectors; queries are embedded with ``encoder``.
+
+        Raises:
+          InputError: nothing is imported, or the encoder's vectors have another length.
+        """
         vectors = directory / VECTORS
-        published = PublishedVectors.of(vectors, encoder)
+        settings = read_manifest(vectors, KIND).settings
+        check_dimension(vectors, settings["dimension"], encoder.dimension)
+        made_by: Any = {"made_by": canonical(settings["encoder"]), "verify": False}
         if self.exact:
             memory = memory_of(self.memory_gb)
             index = ExactIndex.open(
-                vectors, published, passages, metric=metric, memory=memory, verify=False
+                vectors, encoder, passages, metric=metric, memory=memory, **made_by
             )
         else:
             index = ScannIndex.open(
                 vectors,
-                published,
+                encoder,
                 passages,
                 settings=ScannSettings(metric=metric, leaves=self.leaves or None),
                 leaves_to_search=self.leaves_to_search or None,
-                verify=False,
+                **made_by,
             )
-        return with_questions(index, encoder)
+        parts = {"index": json.loads(index.identity), "questions": json.loads(encoder.identity)}
+        return dataclasses.replace(index, identity=canonical(parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,11 +173,6 @@ class WikiDpr(ImportedVectors):
     def is_imported(self, cache: Path) -> bool:
         """Whether the vectors are imported; InputError if not, and no ``source`` is given."""
         return self._is_imported(self._directory(cache))
-
-    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
-        """Imports the vectors; not in parts."""
-        refuse_parts(self.name, part)
-        self.open(passages, cache)
 
     def footprint(self, passages: Passages) -> Footprint:
         """Not known here: the corpus is the published one."""
@@ -224,11 +221,7 @@ def import_published(
     directory = Path(directory).expanduser().absolute()
     states = [FileState.of(path) for path in Path(source).expanduser().glob("*") if path.is_file()]
     published = open_published(source)
-    if published.dimension != dimension:
-        raise InputError(
-            f"the vectors in {source} have {published.dimension} numbers, and the encoder of "
-            f"questions makes {dimension}: they are of different models"
-        )
+    check_dimension(source, published.dimension, dimension)
     described = {"published": fingerprint(source), "count": published.count}
     with exclusive_directory(directory):
         _begin(directory, described)
@@ -241,6 +234,15 @@ def import_published(
             dtype=dtype,
             shard_rows=shard_rows,
             states=states,
+        )
+
+
+def check_dimension(place: object, dimension: int, of_questions: int) -> None:
+    """InputError unless vectors in a ``place`` are as long as those of questions."""
+    if dimension != of_questions:
+        raise InputError(
+            f"the vectors in {place} have {dimension} numbers, and the encoder of questions makes "
+            f"{of_questions}: they are of different models"
         )
 
 
@@ -309,44 +311,3 @@ def _passages(published: Published, directory: Path, states: list[FileState]) ->
             check_unchanged(states)
 
         return write_passages(directory, counted())
-
-
-@dataclasses.dataclass(frozen=True)
-class PublishedVectors:
-    """Imported vectors with the encoder of questions; that of passages is not available.
-
-    Attributes:
-      identity: canonical JSON of the imported files.
-      dimension: length of a vector.
-      queries: the matching encoder of questions.
-    """
-
-    identity: str
-    dimension: int
-    queries: QueryEncoder
-
-    @classmethod
-    def of(cls, vectors: Path, queries: QueryEncoder) -> PublishedVectors:
-        """The vectors of a finished import in the directory ``vectors``.
-
-        Raises:
-          InputError: nothing is imported, or dimensions differ from those of ``queries``.
-        """
-        settings = read_manifest(vectors, KIND).settings
-        dimension = settings["dimension"]
-        if dimension != queries.dimension:
-            raise InputError(
-                f"the vectors in {vectors} have {dimension} numbers, and the encoder of "
-                f"questions makes {queries.dimension}: they are of different models"
-            )
-        return cls(canonical(settings["encoder"]), dimension, queries)
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of questions."""
-        return self.queries.embed(texts)
-
-
-def with_questions(index: ExactIndex | ScannIndex, encoder: QueryEncoder) -> Retriever:
-    """An index of imported vectors that embeds queries with the encoder of questions."""
-    parts = {"index": json.loads(index.identity), "questions": json.loads(encoder.identity)}
-    return dataclasses.replace(index, identity=canonical(parts), encoder=encoder)

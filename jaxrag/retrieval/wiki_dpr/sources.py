@@ -1,17 +1,19 @@
-"""Published passages with their vectors, in WikiDPR's two formats.
+"""Published passages with their vectors, in WikiDPR's two formats, and vectors alone, in FAISS's.
 
 Parquet shards with columns ``id``, ``text``, ``title`` and ``embeddings``, as the data set wiki_dpr
-has them (config psgs_w100), streamed with pyarrow; or DPR's own psgs_w100.tsv with the vectors as
-.npy files. Pickles are not read.
+has them (config psgs_w100), streamed with pyarrow; DPR's own psgs_w100.tsv with the vectors as .npy
+files; or a file of FAISS's IndexFlatIP, read without faiss. Pickles are not read.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +31,10 @@ _TEXTS = ("id", "text", "title")
 _VECTORS = "embeddings"
 _BATCH = 2048  # passages decoded at a time
 _BUFFER = 1 << 20  # bytes of a column read at a time
+_FAISS = struct.Struct("<4siqqqBiQ")
+"""FAISS's header: kind, dimension, number of vectors, two unused, is_trained, metric, count of all
+numbers."""
+_INNER_PRODUCT = 0  # among faiss's metrics
 _FORMS = (
     "either *.parquet with the columns id, text, title and embeddings, or one *.tsv or *.tsv.gz "
     "(columns id, text, title) and *.npy files with as many rows of vectors"
@@ -298,6 +304,66 @@ def _matrix(column: Any, path: Path, start: int) -> Float[np.ndarray, "n d"]:
     values = column.flatten().to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # `as_stored` reports it
         return values.reshape(len(column), -1).astype(np.float32, copy=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class FlatVectors:
+    """The vectors of a file that faiss wrote of an IndexFlatIP: whole, in float32, row by row.
+
+    Attributes:
+      path: of the file.
+      count: number of vectors.
+      dimension: their length.
+    """
+
+    path: Path
+    count: int
+    dimension: int
+
+    @classmethod
+    def open(cls, path: str | Path) -> FlatVectors:
+        """Reads the header of a file, or of the only ``*.index`` file of a folder.
+
+        Raises:
+          InputError: no such file, another kind of index, or a file that is cut short.
+        """
+        path = Path(path).expanduser()
+        files = [path] if path.is_file() else sorted(path.glob("*.index"))
+        if len(files) != 1:
+            raise InputError(
+                f"{path} is no file of faiss, nor a folder with one *.index file (there: "
+                f"{', '.join(file.name for file in files) or 'none'}); give the file, such as "
+                "e5_Flat.index"
+            )
+        path, size = files[0], files[0].stat().st_size
+        with path.open("rb") as stream:
+            header = stream.read(_FAISS.size)
+        if not header.startswith(b"IxFI"):
+            raise InputError(
+                f"{path} is no IndexFlatIP of faiss (it begins {header[:4]!r}); only whole vectors "
+                "of one can be imported"
+            )
+        if len(header) < _FAISS.size:
+            raise InputError(f"{path} has {size} bytes: it is cut short; get it again")
+        _, dimension, count, _, _, _, metric, numbers = _FAISS.unpack(header)
+        expected = _FAISS.size + 4 * numbers
+        if metric != _INNER_PRODUCT or min(dimension, count) < 1 or numbers != dimension * count:
+            raise InputError(
+                f"the header of {path} is not an IndexFlatIP's with vectors: metric {metric}, "
+                f"{count:,} vectors of {dimension} numbers, {numbers:,} numbers in all"
+            )
+        if size != expected:
+            raise InputError(
+                f"{path} has {size:,} bytes; {count:,} vectors of {dimension} numbers take "
+                f"{expected:,}: it is cut short or damaged; get it again"
+            )
+        return cls(path, count, dimension)
+
+    def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
+        """The vectors of consecutive rows, float32."""
+        offset = _FAISS.size + 4 * self.dimension * rows.start
+        numbers = np.fromfile(self.path, "<f4", len(rows) * self.dimension, offset=offset)
+        return numbers.reshape(len(rows), self.dimension)
 
 
 Published = NpyVectors | ParquetVectors

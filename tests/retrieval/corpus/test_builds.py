@@ -16,12 +16,6 @@ class PowerCut(Exception):
     pass
 
 
-@pytest.fixture(autouse=True)
-def pieces(monkeypatch):
-    """Every block reaches the disk by itself."""
-    monkeypatch.setattr(builds, "_SECONDS", 0.0)
-
-
 def write(path: Path, rows: range, *, block: int, cut_after: float = np.inf) -> list[int]:
     """Writes a shard of VECTORS; returns the rows that had to be made."""
     made = []
@@ -121,7 +115,7 @@ def test_chunks_grow_while_they_are_fast(monkeypatch) -> None:
     assert [len(block) for block in stream([range(12)])] == [4, 4, 4]
 
 
-def test_one_stream_goes_over_all_files(tmp_path, monkeypatch) -> None:
+def test_one_stream_goes_over_all_files(tmp_path) -> None:
     asked, advanced = [], []
 
     def stream(ranges):
@@ -129,27 +123,25 @@ def test_one_stream_goes_over_all_files(tmp_path, monkeypatch) -> None:
         rows = np.concatenate([VECTORS[r.start : r.stop] for r in ranges])
         yield from np.split(rows, range(7, len(rows), 7))  # blocks know no files
 
-    def build(seconds):
-        monkeypatch.setattr(builds, "_SECONDS", seconds)
+    def build():
         files = [(tmp_path / f"{i}.npy", range(20 * i, 20 * i + 20)) for i in range(3)]
         done = write_arrays(files, advanced.append, make=stream, width=3, dtype="float16")
         return [file.name for file in done]
 
-    assert build(5.0) == ["0.npy", "1.npy", "2.npy"]
-    assert asked == [[range(20), range(20, 40), range(40, 60)]] and advanced == [20, 20, 20]
+    assert build() == ["0.npy", "1.npy", "2.npy"]
+    assert asked == [[range(20), range(20, 40), range(40, 60)]]
+    assert advanced == [7, 7, 6, 1, 7, 7, 5, 2, 7, 7, 4]
     (tmp_path / "1.npy").rename(tmp_path / "1.npy.partial")
     journal = builds.journal_of(tmp_path / "1.npy")
     (tmp_path / "0.npy").unlink()
-    # what is left of the second file is of one piece, so it is whole
-    assert build(0.0) == ["0.npy", "1.npy", "2.npy"] and journal.exists()
-    assert asked[1] == [range(20)] and advanced[3:] == [40, 7, 7, 6]
+    advanced.clear()
+    assert build() == ["0.npy", "1.npy", "2.npy"] and journal.exists()
+    assert asked[1] == [range(20)] and advanced == [40, 7, 7, 6]
     for i in range(3):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), VECTORS[20 * i : 20 * i + 20])
 
 
-def test_rows_before_an_error_reach_the_disk(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(builds, "_SECONDS", 5.0)
-
+def test_rows_before_an_error_reach_the_disk(tmp_path) -> None:
     def stream(ranges):
         yield VECTORS[:5]
         yield VECTORS[5:9]

@@ -82,7 +82,6 @@ def test_an_interrupted_build_resumes(shard_rows, block, cuts) -> None:
 
 SLOW_BUILD = """
 import sys, time
-from jaxrag.retrieval.corpus import builds
 from tests.retrieval.fakes import FakeEncoder, FakePassages, build_matrix
 
 class Slow(FakeEncoder):
@@ -90,7 +89,6 @@ class Slow(FakeEncoder):
         time.sleep(0.01)
         return super().embed_passages(passages)
 
-builds._SECONDS = 0
 print("ready", flush=True)
 build_matrix(FakePassages(300), Slow(block=4), sys.argv[1], shard_rows=60)
 """
@@ -296,7 +294,6 @@ def test_a_full_disk_loses_at_most_one_piece(tmp_path, monkeypatch) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         stream.flush()
 
-    monkeypatch.setattr(builds, "_SECONDS", 0)
     sizes = {"shard_rows": 10}  # pieces of 4, 4, 2 | 2, 4, 4 | ...
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
         patch.setattr(builds, "_to_disk", to_disk)

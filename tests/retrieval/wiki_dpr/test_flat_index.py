@@ -9,8 +9,8 @@ from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.settings import Footprint
-from jaxrag.retrieval.wiki_dpr.faiss_flat import FlatVectors
 from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat, import_flat
+from jaxrag.retrieval.wiki_dpr.sources import FlatVectors
 from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import FakeEncoder, FakePassages
 
@@ -111,7 +111,7 @@ def test_vectors_of_something_else_are_refused(source, tmp_path) -> None:
     shuffled.rows = shuffled.rows[::-1]
     for passages, encoder, said in (
         (corpus(54), FakeEncoder(D), "has 55 vectors and the corpus 54 passages.*wiki18_100w"),
-        (corpus(), FakeEncoder(8), "have 16 numbers, and the encoder makes 8"),
+        (corpus(), FakeEncoder(8), "have 16 numbers, and the encoder of questions makes 8"),
         (shuffled, FakeEncoder(D), "median cosine .* below 0.95. .* in another order"),
     ):
         with pytest.raises(InputError, match=said):

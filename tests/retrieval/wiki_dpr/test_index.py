@@ -12,14 +12,10 @@ from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import KIND
+from jaxrag.retrieval.dense.published_encoders import dpr_questions
 from jaxrag.retrieval.wiki_dpr import index as wiki_dpr
-from jaxrag.retrieval.wiki_dpr.index import (
-    PublishedVectors,
-    WikiDpr,
-    import_published,
-)
+from jaxrag.retrieval.wiki_dpr.index import WikiDpr, import_published
 from jaxrag.retrieval.wiki_dpr.sources import fingerprint, open_published
 from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import VectorEncoder
@@ -386,10 +382,12 @@ def imported(tmp_path, *, metric, unit=False):
     directory = tmp_path / "to"
     import_published(tmp_path / "source", directory, dimension=D, dtype="float32")
     queries = VectorEncoder(np.zeros((1, D)), vectors_of(40, seed=1))
-    encoder = PublishedVectors.of(directory / "vectors", queries)
+    return every, opened(directory, queries, metric)
+
+
+def opened(directory, queries, metric="l2"):
     passages = Passages.open(directory / "passages")
-    inner = ExactIndex.open(directory / "vectors", encoder, passages, metric=metric)
-    return every, wiki_dpr.with_questions(inner, queries)
+    return WikiDpr(exact=True)._open(directory, passages, queries, metric)
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner_product"])
@@ -428,10 +426,10 @@ def test_identity_includes_index_and_question_encoder(tmp_path) -> None:
     told = json.loads(index.identity)
     assert told["index"]["exact"] == "l2" and "vectors" in told["questions"]
     assert told["index"]["matrix"]["encoder"]["published"][0]["name"] == "a.parquet"
-    other = wiki_dpr.with_questions(index, VectorEncoder(np.ones((1, D)), vectors_of(2)))
+    other = opened(tmp_path / "to", VectorEncoder(np.ones((1, D)), vectors_of(2)))
     assert other.identity != index.identity
     with pytest.raises(InputError, match="have 8 numbers, and the encoder of questions makes 3"):
-        PublishedVectors.of(tmp_path / "to" / "vectors", VectorEncoder(np.ones((1, 3))))
+        opened(tmp_path / "to", VectorEncoder(np.ones((1, 3))))
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -468,7 +466,7 @@ def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch) -> None:
 
 
 def test_the_default_question_encoder_is_dpr(tmp_path) -> None:
-    encoder = wiki_dpr.dpr_questions()
+    encoder = dpr_questions()
     assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
     assert "question_encoder" in encoder.checkpoint and WikiDpr().encoder == encoder
     with pytest.raises(InputError, match="metric must be"):

@@ -89,6 +89,7 @@ class ScannIndex:
         leaves_to_search: int | None = None,
         recall: float = _RECALL,
         memory: int = _HELD,
+        made_by: str | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
         """Opens the index of the matrix in ``directory``, building what is missing or damaged.
@@ -100,19 +101,19 @@ class ScannIndex:
 
         Args:
           directory: of the matrix.
-          encoder: of the matrix.
+          encoder: of queries.
           passages: of the matrix.
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches.
           memory: vectors are held in float32 if they take at most so many bytes, and are read from
             disk otherwise, which is slower; results are the same.
-          verify: see `open_matrix`; also of the index's own files.
+          made_by, verify: see `open_matrix`; the second is also of the index's own files.
 
         Raises:
           InputError: see `open_matrix`; settings out of range; a full disk.
         """
-        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        matrix = open_matrix(directory, passages, encoder, made_by=made_by, verify=verify)
         settings = settings.resolved(len(matrix))
         if leaves_to_search is not None and leaves_to_search < 1:
             raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
@@ -307,6 +308,7 @@ def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
         index.passages,
         metric=index.settings.metric,
         memory=_EXACT_MEMORY,
+        made_by=canonical(index.matrix.identity["encoder"]),
         verify=False,
     )
 
