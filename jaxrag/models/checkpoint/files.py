@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,6 @@ def check_parameters(
     *,
     source: str | Path,
     ignore: Sequence[str] = (),
-    convert: Callable[[str, np.ndarray], Any] | None = None,
     read: bool = True,
 ) -> dict[str, Any]:
     """Selects a network's parameters from a checkpoint and checks their shapes.
@@ -278,12 +277,10 @@ def check_parameters(
       shapes: the network's, by the same names.
       source: the checkpoint, for the message.
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
-      convert: applied to each name and array as soon as it is read, so that not all are held as
-        they are stored; None keeps them.
       read: whether they are read; False gives each as a `StoredTensor`, for `to_devices`.
 
     Returns:
-      One array for each name in ``shapes``, or what ``convert`` made of it.
+      One array for each name in ``shapes``.
 
     Raises:
       InputError: listing all missing, surplus and misshapen parameters.
@@ -301,7 +298,7 @@ def check_parameters(
             problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
         if array.dtype is not None and array.dtype.kind in "biu":
             problems.append(f"quantised: {name} is of type {array.dtype}, which is not supported")
-        parameters[name] = convert(name, array) if convert else array
+        parameters[name] = array
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [
         f"surplus: {name}" for name in tensors if name not in shapes and not allowed.fullmatch(name)

@@ -34,7 +34,7 @@ from jaxrag.models.parameters import (
     to_numpy,
     unflatten,
 )
-from jaxrag.models.quantisation import Quantised, Quantization, check_quantization, quantise
+from jaxrag.models.quantisation import Quantization, check_quantization, quantise
 from jaxrag.types import InputError
 
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -69,12 +69,10 @@ def load_decoder(
     tensors = read_tensors(path, layers=decoder.config.num_hidden_layers)
     if FAMILIES[config["model_type"]].fused:
         tensors = split_projections(tensors, decoder.config, source=path)
-    expected, convert = parameter_shapes(decoder), _quantised if quantization else None
-    arrays = check_parameters(
-        tensors, expected, source=path, ignore=ignore, convert=convert, read=bool(quantization)
-    )
+    expected = parameter_shapes(decoder)
+    arrays = check_parameters(tensors, expected, source=path, ignore=ignore, read=False)
     if quantization:
-        arrays = with_scales(arrays)
+        arrays = _quantised(arrays)
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
     placed = to_devices(arrays, dtype, mesh)
@@ -83,20 +81,17 @@ def load_decoder(
     return decoder, unflatten(placed, template(_initialise, decoder))
 
 
-def _quantised(name: str, array: np.ndarray) -> np.ndarray | Quantised:
-    """Matrices quantised; vectors, such as biases and the weights of norms, as they are."""
-    return quantise(array, name) if array.ndim == 2 else array
+def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
+    """Parameters, read one by one: of a matrix "x.weight" its integers, and "x.scale".
 
-
-def with_scales(arrays: Mapping[str, np.ndarray | Quantised]) -> dict[str, np.ndarray]:
-    """Parameters by name; a quantised matrix "x.weight" also gives "x.scale"."""
+    Vectors, such as biases and the weights of norms, stay as they are.
+    """
     named: dict[str, np.ndarray] = {}
-    for name, array in arrays.items():
-        if isinstance(array, Quantised):
-            named[name] = array.weight
-            named[f"{name.removesuffix('.weight')}.scale"] = array.scale
-        else:
-            named[name] = array
+    for name, tensor in tensors.items():
+        array = tensor.read()
+        if array.ndim == 2:
+            array, named[f"{name.removesuffix('.weight')}.scale"] = quantise(array, name)
+        named[name] = array
     return named
 
 

@@ -23,7 +23,6 @@ from tokenizers import Tokenizer
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.bag_of_tokens import LONGEST, PAD
-from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.corpus.builds import (
     WHOLE,
     Advance,
@@ -68,19 +67,14 @@ class BagTokenizer:
     max_length: int
 
     @classmethod
-    def load(cls, path: str | Path, *, first: int = 999, max_length: int = 128) -> BagTokenizer:
-        """The tokenizer of a checkpoint's directory.
-
-        Raises:
-          InputError: no tokenizer there, a vocabulary of more than 16 bits, or invalid sizes.
-        """
-        return cls.of(load_tokenizer(path), first=first, max_length=max_length)
-
-    @classmethod
     def of(
         cls, tokenizer: PreTrainedTokenizerFast, *, first: int = 999, max_length: int = 128
     ) -> BagTokenizer:
-        """The token sets of a loaded tokenizer; raises as `load` does."""
+        """The token sets of a loaded tokenizer.
+
+        Raises:
+          InputError: a vocabulary of more than 16 bits, or invalid sizes.
+        """
         size = len(tokenizer)
         if not 0 <= first < size:
             raise InputError(

@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Literal, cast
 
+from jaxrag.core.checks import check_limits, check_positive, check_range
 from jaxrag.core.hashing import canonical
 from jaxrag.core.http import check_address, read_key
 from jaxrag.engines.scheduler import Workers
@@ -78,16 +79,9 @@ class Web:
             raise InputError(
                 f"count is {self.count}; {self.engine} allows 1 to {_MOST[self.engine]}."
             )
-        if min(self.rate, self.timeout) <= 0 or self.patience < 0:
-            raise InputError(
-                f"rate is {self.rate}, timeout {self.timeout} and patience {self.patience}: they "
-                "must be above 0, above 0 and at least 0."
-            )
-        if self.concurrency < 1 or self.fresh_after_days < 0:
-            raise InputError(
-                f"concurrency is {self.concurrency} and fresh_after_days {self.fresh_after_days}: "
-                "they must be at least 1 and at least 0."
-            )
+        check_positive(rate=self.rate, timeout=self.timeout)
+        check_range(patience=self.patience, fresh_after_days=self.fresh_after_days)
+        check_limits(concurrency=self.concurrency)
         if not self.url and self.engine == "searxng":
             raise InputError("no SearXNG instance is named: set url, such as http://localhost:8888")
         check_address(self._url)

@@ -16,6 +16,7 @@ from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
+from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -208,7 +209,7 @@ def encoder_of(made: Path) -> SidrEncoder:
 
 
 def index_of(made: Path, passages: Passages, directory: Path) -> BagOfTokens:
-    tokenizer = BagTokenizer.load(made / "bert", first=4, max_length=16)
+    tokenizer = BagTokenizer.of(load_tokenizer(made / "bert"), first=4, max_length=16)
     return build_bag_of_tokens(passages, tokenizer, directory / "bags")
 
 

@@ -14,6 +14,7 @@ import jax
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.towers import tokenizer_path
+from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -50,7 +51,7 @@ def build(here: Path, kind: str, directory: Path, part: BuildPart) -> None:
         write_matrix(passages, Encoder.load(str(here / "encoder")), directory, **sizes)
     elif kind == "bag_of_tokens":
         path = tokenizer_path(here / "sidr")
-        bags = BagTokenizer.load(path, first=4)
+        bags = BagTokenizer.of(load_tokenizer(path), first=4)
         write_bag_of_tokens(passages, bags, directory, **sizes)
     else:
         lengths = {"query_length": 16, "passage_length": 32}
