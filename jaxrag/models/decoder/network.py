@@ -450,14 +450,6 @@ class Decoder(nn.Module):
         with matmul_precision(self.dtype):
             return soft_cap(table.logits(hidden), self.config.logit_cap)
 
-    def embeddings(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
-        """Input of the first layer."""
-        return self.model.embeddings(tokens)
-
-    def final_norm(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """The hidden states that follow from the last layer's output."""
-        return self.model.final_norm(x)
-
     def for_long_texts(self) -> Decoder:
         """The decoder with the rotation of long texts, see `DecoderConfig.is_long`."""
         return self.clone(config=self.config.for_long_texts())

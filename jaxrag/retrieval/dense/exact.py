@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,7 +189,8 @@ class ExactIndex:
             if not self.rows.resident:
                 jax.block_until_ready(merged)  # the slab's memory is for the next but one
         for block, results in zip(blocks, merged, strict=True):
-            yield block, jax.tree.map(partial(_first, len(block)), results)
+            count = len(block)
+            yield block, jax.tree.map(lambda x: np.asarray(x)[:count], results)  # noqa: B023
 
     def _search_slab(
         self, slab: Slab, queries: Float[Array, "q d"], attempt: _Attempt
@@ -243,18 +243,48 @@ class ExactIndex:
         return Errors(norms, second, second + rough)
 
 
-def _first(count: int, results: Array) -> np.ndarray:
-    return np.asarray(results)[:count]
-
-
 def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
     """The queries with zeros up to the next block size, so that few programs serve all calls."""
     size = next(size for size in _BLOCKS if size >= len(queries))
     return np.pad(queries, ((0, size - len(queries)), (0, 0)))
 
 
+class SearchedInFull:
+    """An index that scores every passage for every query; its settings say with which encoder."""
+
+    metric: Metric = "inner_product"
+    memory_gb: float = 0.0
+
+    gives_vectors = True
+
+    @property
+    def bi_encoder(self) -> BiEncoder:
+        """The encoder of queries and passages."""
+        raise NotImplementedError
+
+    def open(self, passages: Passages, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus on first use."""
+        directory, encoder = encode_corpus(self.bi_encoder, passages, cache)
+        memory = memory_of(self.memory_gb)
+        return ExactIndex.open(directory, encoder, passages, metric=self.metric, memory=memory)
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Encodes the corpus, or one process's part of it."""
+        encode_corpus(self.bi_encoder, passages, cache, part)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Vectors in float16 on disk; on the devices within the memory for them."""
+        return exact_footprint(len(passages) * self.bi_encoder.dimension, self.memory_gb)
+
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
+        """Whether the vectors are there."""
+        encoder = self.bi_encoder.describe()
+        directory = index_directory(cache, encoder.identity, passages.identity)
+        return IndexStatus(directory, state_of(directory, KIND, verify=False), encoder.dimension)
+
+
 @dataclasses.dataclass(frozen=True)
-class Exact:
+class Exact(SearchedInFull):
     """Every passage is scored for every query.
 
     Attributes:
@@ -269,7 +299,10 @@ class Exact:
     metric: Metric = "inner_product"
     memory_gb: float = 0.0
 
-    gives_vectors = True
+    @property
+    def bi_encoder(self) -> BiEncoder:
+        """The encoder."""
+        return self.encoder
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -280,26 +313,6 @@ class Exact:
     def name(self) -> str:
         """Encoder and kind of index, for tables."""
         return f"{short_name(self.encoder.checkpoint)}, exact"
-
-    def open(self, passages: Passages, cache: Path) -> Retriever:
-        """Opens the index, encoding the corpus on first use."""
-        directory, encoder = encode_corpus(self.encoder, passages, cache)
-        memory = memory_of(self.memory_gb)
-        return ExactIndex.open(directory, encoder, passages, metric=self.metric, memory=memory)
-
-    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
-        """Encodes the corpus, or one process's part of it."""
-        encode_corpus(self.encoder, passages, cache, part)
-
-    def footprint(self, passages: Passages) -> Footprint:
-        """Vectors in float16 on disk; on the devices within the memory for them."""
-        return exact_footprint(len(passages) * self.encoder.dimension, self.memory_gb)
-
-    def status(self, passages: Passages, cache: Path) -> IndexStatus:
-        """Whether the vectors are there."""
-        encoder = self.encoder.describe()
-        directory = index_directory(cache, encoder.identity, passages.identity)
-        return IndexStatus(directory, state_of(directory, KIND, verify=False), encoder.dimension)
 
 
 def memory_of(gigabytes: float) -> int | None:

@@ -13,9 +13,9 @@ from jaxrag.models.checkpoint.files import (
     read_config,
     read_json,
     read_tensors,
-    write_checkpoint,
 )
 from jaxrag.types import InputError
+from tests.models.checkpoint.sharded import write_checkpoint
 
 CONFIG = {"model_type": "bert", "hidden_size": 4}
 

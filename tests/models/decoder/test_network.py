@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
+from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes, save_decoder
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
@@ -29,6 +29,7 @@ from jaxrag.models.parameters import flatten
 from jaxrag.models.rotary import rotation_of
 from jaxrag.models.sharding import parameter_sharding
 from jaxrag.types import InputError
+from tests.models.checkpoint.sharded import write_checkpoint
 from tests.models.decoder.reference import (
     BASE,
     CONFIGS,

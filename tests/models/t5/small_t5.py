@@ -13,9 +13,9 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.t5.checkpoint import parameter_shapes
 from jaxrag.models.t5.config import read_t5_config
+from tests.models.checkpoint.sharded import write_checkpoint
 
 SPECIAL = ("<pad>", "</s>", "<unk>")
 WORDS = (

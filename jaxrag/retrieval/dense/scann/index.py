@@ -120,38 +120,26 @@ class ScannIndex:
         if not 0 < recall <= 1:
             raise InputError(f"recall must be above 0 and at most 1, not {recall}")
         held = matrix.in_memory(memory)
+        parts = held, encoder, passages, settings
         if not settings.leaves:
-            rows = _every_row(held, settings)
-            return cls._with_leaves(held, encoder, passages, settings, "", rows, leaves=1)
+            return cls("", *parts, "", _every_row(held, settings), 1)._searching(1)
         files = _Files.beside(matrix.directory, matrix.manifest, settings)
         files.build(matrix, verify=verify)
-        parts = held, encoder, passages, settings, *files.searchers()
+        every = cls("", *parts, *files.searchers(), settings.leaves)
         if leaves_to_search is None:
-            every = cls._with_leaves(*parts, leaves=settings.leaves)
             leaves_to_search = _fewest_leaves(every, files.folder, recall)
-        return cls._with_leaves(*parts, leaves=min(leaves_to_search, settings.leaves))
+        return every._searching(min(leaves_to_search, settings.leaves))
 
-    @classmethod
-    def _with_leaves(
-        cls,
-        matrix: Matrix,
-        encoder: QueryEncoder,
-        passages: Passages,
-        settings: ScannSettings,
-        content: str,
-        searchers: Searchers,
-        *,
-        leaves: int,
-    ) -> ScannIndex:
+    def _searching(self, leaves: int) -> ScannIndex:
+        """The index that searches so many leaves."""
         identity = {
-            "scann": dataclasses.asdict(settings),
+            "scann": dataclasses.asdict(self.settings),
             "leaves_to_search": leaves,
-            "matrix": matrix.identity,
-            "content": content,
+            "matrix": self.matrix.identity,
+            "content": self.content,
             "version": importlib.metadata.version("scann"),
         }
-        identity = canonical(identity)
-        return cls(identity, matrix, encoder, passages, settings, content, searchers, leaves)
+        return dataclasses.replace(self, identity=canonical(identity), leaves_to_search=leaves)
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries, float32."""
@@ -354,12 +342,6 @@ def scann_footprint(rows: int, dimension: int, settings: ScannSettings) -> Footp
     )
 
 
-def is_trained(directory: Path, manifest: Manifest, settings: ScannSettings) -> bool:
-    """Whether an undamaged index of the matrix in a directory is there."""
-    settings = settings.resolved(manifest.settings["passages"]["count"])
-    return not settings.leaves or _Files.beside(directory, manifest, settings).state() == "built"
-
-
 @dataclasses.dataclass(frozen=True)
 class Scann:
     """A ScaNN index, trained on first use.
@@ -422,10 +404,11 @@ class Scann:
         """Whether the vectors are there and the index is trained on them."""
         vectors = Exact(self.encoder).status(passages, cache)
         directory = vectors.directory.absolute()
-        if vectors.state == "built" and not is_trained(
-            directory, read_manifest(directory, MATRIX), self._settings()
-        ):
-            return vectors._replace(state="its vectors are there; the run trains on them")
+        settings = self._settings().resolved(len(passages))
+        if vectors.state == "built" and settings.leaves:
+            files = _Files.beside(directory, read_manifest(directory, MATRIX), settings)
+            if files.state() != "built":
+                return vectors._replace(state="its vectors are there; the run trains on them")
         return vectors
 
     def _settings(self) -> ScannSettings:
