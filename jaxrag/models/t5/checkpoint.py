@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,6 @@ from jaxrag.models.parameters import flatten, shapes, template, to_devices, unfl
 from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
 from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 RULES: tuple[tuple[str, P], ...] = (
     (r".*\.(q|k|v|wi|wi_0|wi_1)\.weight", P("model", None)),
@@ -64,17 +61,10 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
     return model, unflatten(placed, template(_initialise, config))
 
 
-def save_t5(
-    directory: str | Path,
-    config: T5Config,
-    params: Mapping[str, Any],
-    tokenizer: PreTrainedTokenizerFast | None = None,
-) -> Path:
+def save_t5(directory: str | Path, config: T5Config, params: Mapping[str, Any]) -> Path:
     """Writes a checkpoint for `load_t5` and Hugging Face; weights keep their dtype."""
     arrays = {name: np.asarray(leaf) for name, leaf in flatten(params).items()}
     check_parameters(arrays, parameter_shapes(config), source="The tree of parameters")
-    if tokenizer is not None:
-        tokenizer.save_pretrained(directory)
     return write_checkpoint(directory, t5_json(config), arrays)
 
 
@@ -88,7 +78,7 @@ def _initialise(config: T5Config) -> Any:
     return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
 
 
-def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> dict[str, Any]:
+def random_t5(config: T5Config, key: jax.Array) -> dict[str, Any]:
     """Initial parameters of a training, by T5's own rules (Mesh TensorFlow).
 
     Normal with the standard deviations of `initial_deviation`; weights of norms are the factor.
@@ -96,10 +86,10 @@ def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> 
     made = {}
     for i, (name, shape) in enumerate(sorted(parameter_shapes(config).items())):
         if "layer_norm" in name:
-            made[name] = jnp.full(shape, config.initializer_factor, dtype)
+            made[name] = jnp.full(shape, config.initializer_factor, jnp.float32)
         else:
             drawn = jax.random.normal(jax.random.fold_in(key, i), shape)
-            made[name] = (drawn * initial_deviation(name, config)).astype(dtype)
+            made[name] = drawn * initial_deviation(name, config)
     return unflatten(made, template(_initialise, config))
 
 

@@ -10,7 +10,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store, entry_key
@@ -18,13 +18,6 @@ from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, page_from, r
 from jaxrag.types import InputError
 
 _EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
-
-
-class StoredSearch(NamedTuple):
-    """A stored search: rows of its passages, best first, and the time of the request (UTC)."""
-
-    rows: tuple[int, ...]
-    asked: str
 
 
 def now() -> datetime.datetime:
@@ -77,19 +70,20 @@ class WebCache:
 
     def searches(
         self, source: str, edition: str, queries: Sequence[str]
-    ) -> dict[str, StoredSearch]:
-        """The stored searches of an edition among the queries."""
+    ) -> dict[str, tuple[int, ...]]:
+        """The stored searches of an edition among the queries: rows of passages, best first."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
         held = self._store.get(list(set(keys.values())))
-        stored = {}
-        for query, key in keys.items():
-            if key in held:
-                value = json.loads(held[key])
-                stored[query] = StoredSearch(tuple(value["rows"]), value["asked"])
-        return stored
+        return {
+            query: tuple(json.loads(held[key])["rows"])
+            for query, key in keys.items()
+            if key in held
+        }
 
-    def keep(self, source: str, edition: str, query: str, pages: Sequence[WebPage]) -> StoredSearch:
-        """Stores a search unless another process has done so; returns the stored result.
+    def keep(
+        self, source: str, edition: str, query: str, pages: Sequence[WebPage]
+    ) -> tuple[int, ...]:
+        """Stores a search unless another process has done so; returns the stored rows.
 
         Raises:
           SearchRefusedError: two pages have the same row.

@@ -24,7 +24,7 @@ from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
-from jaxrag.retrieval.web.cache import StoredSearch, WebCache
+from jaxrag.retrieval.web.cache import WebCache
 from jaxrag.retrieval.web.engines import BRAVE, BRAVE_MOST, BraveClient, SearxngClient
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, passage_of, row_in
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
@@ -174,9 +174,6 @@ class WebPassages:
         """Number of passages found so far, in all editions."""
         return self._cache.counts()[1]
 
-    def __getitem__(self, row: int) -> Passage:
-        return self.get([row])[0]
-
     def get(self, rows: Iterable[int]) -> list[Passage]:
         """The passages of the given rows, in the given order.
 
@@ -191,11 +188,6 @@ class WebPassages:
                 f"{self._cache.path} has no passage {error}, which an earlier search found: it is "
                 "not the file of that search. Restore that file, or give the run a new store."
             ) from None
-
-    def row_of(self, passage_id: str) -> int:
-        """The row of the passage with this id; KeyError if there is none."""
-        self.find([passage_id])
-        return row_in(passage_id)
 
     def find(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of these ids, in the given order.
@@ -263,8 +255,8 @@ class WebIndex:
         unknown = [query for query in wanted if query not in results]
         self._check(unknown)
         results |= self._send(unknown)
-        results[""] = StoredSearch((), "")
-        rows = [results[query].rows[:k] for query in queries]
+        results[""] = ()
+        rows = [results[query][:k] for query in queries]
         return [Ranking(some, tuple(1 / (i + 1) for i in range(len(some)))) for some in rows]
 
     def _check(self, unknown: Sequence[str]) -> None:
@@ -279,7 +271,7 @@ class WebIndex:
                 "offline=False to ask the engine."
             )
 
-    def _send(self, queries: Sequence[str]) -> dict[str, StoredSearch]:
+    def _send(self, queries: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Sends queries concurrently; stores what arrived before an error is raised."""
         if not queries or self._client is None:
             return {}
@@ -308,7 +300,7 @@ class WebIndex:
         self,
         query: str,
         future: Future[list[WebPage]],
-        results: dict[str, StoredSearch],
+        results: dict[str, tuple[int, ...]],
         errors: list[Exception],
     ) -> None:
         try:

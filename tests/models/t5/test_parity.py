@@ -121,7 +121,7 @@ def test_transformers_reads_our_checkpoints(kind: str, tmp_path: Path) -> None:
 
     small_t5.write(tmp_path / "one", CONFIGS[kind])
     model, params = load_t5(tmp_path / "one", dtype=jnp.dtype("float32"))
-    save_t5(tmp_path / "two", model.config, params, small_t5.tokenizer())
+    small_t5.tokenizer().save_pretrained(save_t5(tmp_path / "two", model.config, params))
     tokens, where = sources()
     for path in ("one", "two"):
         torch_model(tmp_path / path)
