@@ -52,12 +52,9 @@ def free_bytes(device: Any) -> int | None:
 
 def free_memory(devices: Iterable[Any]) -> list[int] | None:
     """Free bytes of each device; None if one of them does not tell."""
-    free = []
-    for device in devices:
-        if (size := free_bytes(device)) is None:
-            return None
-        free.append(size)
-    return free
+    sizes = [*map(free_bytes, devices)]
+    told = [size for size in sizes if size is not None]
+    return told if len(told) == len(sizes) else None
 
 
 def is_out_of_memory(error: Exception) -> bool:

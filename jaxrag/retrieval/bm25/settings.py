@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jaxrag.types import InputError
+from jaxrag.core.checks import check_choices, check_range
 
-_VARIANTS = ("lucene", "robertson", "atire")
+Variant = Literal["lucene", "robertson", "atire"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Bm25Settings:
       stemmer: Snowball stemmer: "porter", "english", another language, or "none".
     """
 
-    variant: Literal["lucene", "robertson", "atire"] = "lucene"
+    variant: Variant = "lucene"
     k1: float = 0.9
     b: float = 0.4
     title: bool = True
@@ -38,9 +38,6 @@ class Bm25Settings:
     stemmer: str = "porter"
 
     def __post_init__(self) -> None:
-        if self.variant not in _VARIANTS:
-            raise InputError(f"variant is {self.variant!r}; allowed are {', '.join(_VARIANTS)}.")
-        if not (0 <= self.k1 < float("inf") and 0 <= self.b <= 1):
-            raise InputError(
-                f"k1 is {self.k1} and b is {self.b}: k1 must be a number from 0 up, b from 0 to 1."
-            )
+        check_choices(self, variant=Variant)
+        check_range(k1=self.k1)
+        check_range(1, b=self.b)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -35,14 +36,6 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 Search = Literal["late", "beta", "alpha", "parametric"]
-
-
-def check_search(search: str, m: int) -> None:
-    """InputError for an unknown search, or ``m`` below 1."""
-    if search not in ("late", "beta", "alpha", "parametric"):
-        raise InputError(f"search is {search!r}; allowed are late, beta, alpha and parametric.")
-    if m < 1:
-        raise InputError(f"m is {m}; late search reranks at least one passage.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +76,7 @@ class SidrIndex:
           InputError: a search that needs the other index, an index over another vocabulary than
             the encoder's, or ``m`` below 1.
         """
-        check_search(search, m)
+        check_limits(m=m)
         if (search in ("late", "beta")) != isinstance(index, BagOfTokens):
             raise InputError(f"{search} search does not go with a {type(index).__name__}.")
         if isinstance(index, BagOfTokens) and index.vocabulary != encoder.dimension:

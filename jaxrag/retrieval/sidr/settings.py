@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.sidr import first_token, is_trained, load_sidr_tokenizer, towers_fingerprint
 from jaxrag.models.bert.towers import locate_towers
@@ -17,7 +18,7 @@ from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, s
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
+from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex
 from jaxrag.retrieval.sidr.token_tiles import tokens_bytes
 
 
@@ -54,7 +55,8 @@ class Sidr:
     gives_vectors = False
 
     def __post_init__(self) -> None:
-        check_search(self.search, self.m)
+        check_choices(self, search=Search)
+        check_limits(m=self.m)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

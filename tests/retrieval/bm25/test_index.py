@@ -300,7 +300,7 @@ def test_a_full_disk_is_detected_before_writing(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"variant": "bm25+"}, r"variant is 'bm25\+'; allowed are lucene, robertson, atire"),
+        ({"variant": "bm25+"}, r"variant is 'bm25\+'; allowed: lucene, robertson, atire"),
         ({"k1": -1.0}, "k1 is -1.0"),
         ({"k1": math.inf}, "k1 is inf"),
         ({"b": 1.5}, "b is 1.5: .* b from 0 to 1"),

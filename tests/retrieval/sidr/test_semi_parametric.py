@@ -207,7 +207,6 @@ def test_another_encoder_over_the_same_tokens(encoder, bags, vectors):
     [
         ("late", "vectors", "late search does not go with a SparseIndex"),
         ("parametric", "bags", "parametric search does not go with a BagOfTokens"),
-        ("gamma", "bags", "search is 'gamma'; allowed are late, beta"),
     ],
 )
 def test_incompatible_searches_and_indexes_are_refused(encoder, bags, vectors, search, over, said):
