@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.dpr import DprNetwork, load_dpr
+from jaxrag.models.bert.network import BertEncoder
 from jaxrag.models.bert.towers import (
     SIDES,
     Side,
@@ -30,7 +28,7 @@ from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.encoder import BiEncoder, embed_tokens
 from jaxrag.retrieval.dense.exact import ExactIndex, SearchedInFull
 from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.retrieval.dense.published_encoders import dpr
@@ -131,22 +129,10 @@ class DprEncoder:
             self,
             limit=self.query_length,
             features=self.dimension,
-            module=self.module,
+            module=BertEncoder(self.module.config, self.module.dtype),
+            pooling="cls",
+            normalise=False,
         )
-
-
-@partial(jax.jit, static_argnames="module")
-def embed_tokens(
-    params: dict[str, Any],
-    ids: Int[Array, "b t"],
-    lengths: Int[Array, " b"],
-    *,
-    module: DprNetwork,
-) -> Float[Array, "b d"]:
-    """Vectors of right-padded texts."""
-    where = jnp.arange(ids.shape[1]) < lengths[:, None]
-    vectors: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
-    return vectors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrag.models.bert.checkpoint import initialise, read_bert_config
-from jaxrag.models.bert.dpr import DprNetwork
 from jaxrag.models.bert.network import BertClassifier, BertEncoder
 from jaxrag.models.bert.sidr import SidrNetwork
 from jaxrag.models.parameters import flatten, unflatten
 from jaxrag.retrieval import rerank
-from jaxrag.retrieval.dense import dpr, encoder
+from jaxrag.retrieval.dense import encoder
 from jaxrag.retrieval.sidr import encoder as sidr
 from tests.models.bert.small_bert import BERT, XLM_ROBERTA
 
@@ -35,11 +34,6 @@ def embed_tokens():
     return encoder.embed_tokens, (parameters(module), *texts()), settings
 
 
-def dpr_tokens():
-    module = DprNetwork(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"))
-    return dpr.embed_tokens, (parameters(module), *texts()), {"module": module}
-
-
 def score_tokens():
     module = BertClassifier(read_bert_config(XLM_ROBERTA, source="test"), jnp.dtype("bfloat16"))
     ids, lengths = texts()
@@ -60,6 +54,5 @@ CASES = {
     "jaxrag.retrieval.sidr.encoder.embed_tokens": sidr_tokens,
     "jaxrag.retrieval.sidr.encoder._entries": sidr_entries,
     "jaxrag.retrieval.dense.encoder.embed_tokens": embed_tokens,
-    "jaxrag.retrieval.dense.dpr.embed_tokens": dpr_tokens,
     "jaxrag.retrieval.rerank.score_tokens": score_tokens,
 }
