@@ -247,14 +247,11 @@ def write_sparse(
     Encoded rows are kept, up to the last that reached the disk.
 
     Args:
-      passages: the corpus.
+      passages, directory, shard_rows, part: see `jaxrag.retrieval.dense.matrix.write_matrix`.
       encode: computes ids and weights [n length].
       identity: canonical JSON of all that determines the results of ``encode``.
-      directory: made if need be.
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.
-      shard_rows: rows of one file.
-      part: of the files that this process builds.
 
     Raises:
       InputError: an empty corpus, invalid entries, a directory that holds another index, or a full

@@ -209,10 +209,8 @@ def import_published(
 
     Args:
       source: folder of the published files, see `open_published`.
-      directory: made if need be.
       dimension: length of the query encoder's vectors.
-      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
-      shard_rows: rows of one file.
+      directory, dtype, shard_rows: see `import_vectors`.
 
     Raises:
       InputError: invalid files (see `open_published`), a vector that is not finite or of another
@@ -265,7 +263,7 @@ def import_vectors(
       described: what tells the published files from others, plain JSON.
       directory: made if need be.
       passages: the corpus of the vectors, in their order.
-      dtype: stored precision.
+      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
       shard_rows: rows of one file.
       states: of the published files, in which they must remain.
 

@@ -100,15 +100,13 @@ class ScannIndex:
         queries, once, see `jaxrag.retrieval.dense.scann.recall`.
 
         Args:
-          directory: of the matrix.
-          encoder: of queries.
-          passages: of the matrix.
+          directory, encoder, passages, made_by: as of `ExactIndex.open`.
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches.
           memory: vectors are held in float32 if they take at most so many bytes, and are read from
             disk otherwise, which is slower; results are the same.
-          made_by, verify: see `open_matrix`; the second is also of the index's own files.
+          verify: see `open_matrix`; also of the index's own files.
 
         Raises:
           InputError: see `open_matrix`; settings out of range; a full disk.
