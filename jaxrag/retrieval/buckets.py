@@ -8,9 +8,9 @@ Several devices get a batch of that shape each, in one program, so that results 
 their number either. A thread reads and tokenizes texts while the devices compute, and results are
 copied back while the next are computed.
 
-Results are bit-identical as long as the backend, `batch_tokens` and, on a CPU, the number of XLA's
-threads (that of the cores) are the same: CPU matrix products of other shapes or over other numbers
-of threads differ in the last bits.
+Results are bit-identical as long as the backend, the size of batches and, on a CPU, the number of
+XLA's threads (that of the cores) are the same: CPU matrix products of other shapes or over other
+numbers of threads differ in the last bits.
 """
 
 from __future__ import annotations
