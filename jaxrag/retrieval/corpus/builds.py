@@ -495,7 +495,8 @@ def _resume(path: Path, shape: tuple[int, int], dtype: str) -> int:
     if path.exists() and journal.exists():  # stopped before the manifest was written
         path.rename(unfinished)
     if not unfinished.exists():
-        journal.unlink(missing_ok=True)
+        if journal.exists():  # of a file that is gone
+            journal.unlink()
         return 0
     header, row_bytes = array_header(shape, dtype), shape[1] * np.dtype(dtype).itemsize
     sound_rows, entries = 0, []
