@@ -23,7 +23,7 @@ NEW_VENV = $(PYTHON) -m venv --upgrade-deps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-oldest test-313 test-vllm test-vllm-fast parity lint bench tpu tpu-fast clean notebooks site publish
+.PHONY: quickstart test test-all test-oldest test-313 test-vllm test-vllm-fast parity lint bench tpu tpu-fast clean notebooks site publish release
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(NEW_VENV) $(VENV)
@@ -123,6 +123,9 @@ site: $(VENV)/.site  ## builds the documentation site in build/site; dead links 
 
 publish: $(VENV)/.core  ## writes REPOSITORY=ADDRESS, once published, into links, badges and install cells
 	$(BIN)/python -m colab.publish "$(REPOSITORY)"
+
+release:  ## checks version and changelog, builds the wheel into dist/ and tries it elsewhere
+	PYTHON=$(PYTHON) .ci/release
 
 bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 	for file in $(filter-out benchmarks/long_run.py,$(wildcard benchmarks/[a-z]*.py)); do \

@@ -23,7 +23,7 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name[:100], COMMANDS, 1)
+        near = difflib.get_close_matches(name[:100], [*COMMANDS, "--help", "--version"], 1)
         hint = f" Nearest: {near[0]}." if near else ""
         known = f"Commands: {', '.join(COMMANDS)}; jaxrag --help describes them."
         print(f"error: no command {name[:100]!r}.{hint} {known}", file=sys.stderr)

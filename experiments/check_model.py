@@ -12,6 +12,7 @@ used. Each run asks the first three questions by itself (``--config.check_model=
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import Run
 from jaxrag.steps import prompts
 from jaxrag.steps.reader import Reader, mean_nll
+from jaxrag.types import InputError
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
@@ -40,12 +42,19 @@ def _print_replies(console: Console, replies: model_check.Replies, reader: Reade
     console.print()
 
 
+def _check_role(layout: prompts.PromptSet, role: str) -> None:
+    """Raises InputError for a role that the prompts lack, with the nearest."""
+    if role not in layout.roles:
+        near, *_ = difflib.get_close_matches(role[:100], layout.roles, 1, 0)
+        raise InputError(f"{layout.path} has no role {role!r}; nearest: {near}.")
+
+
 def main(argv: Sequence[str]) -> int:
     """Checks the model of a run's config."""
     run, roles, values = parse_job(argv, "check-model", kind=Run)
     console, reader, failed = Console(), model_check.reader_of(run.method), False
     for role in roles:
-        prompts.load(reader.prompts).role(role)
+        _check_role(prompts.load(reader.prompts), role)
     start = time.perf_counter()
     model = load_model(run.model, Path(run.cache))
     console.print(f"{run.model.name}: loaded in {duration_text(time.perf_counter() - start)}")

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import ast
 import atexit
+import difflib
 import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,13 @@ from jaxrag.core.printable import printable
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.status import named_directories
 from jaxrag.evaluation.summary import summarise
-from jaxrag.experiments.options import define, usage
+from jaxrag.experiments.options import define, takes_config, usage
 from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import class_name, edited, settings
 from jaxrag.runs.job import Job
 from jaxrag.types import EngineDown, InputError
 
+_LONGEST_NAME = 200  # characters of an option; absl fails at a thousand
 _LONGEST = 1500  # characters of the beginning, and of the end, of a message that is shown
 
 
@@ -64,12 +66,13 @@ def parse_job(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[An
     """As `parse`, for a command that takes names: the job, the names and the options."""
     config, changes, rest = _split(argv[1:])
     if not config:
+        parse_named([argv[0], *rest], command)  # which may hold a misspelt --config
         raise InputError(
             "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@quickstart"
         )
     job = edited(load(config, kind=kind), changes)
-    _check_paths(settings(job, "--config"))
-    return job, *parse_named([argv[0], *rest], command)
+    _check_paths(found := settings(job, "--config"))
+    return job, *parse_named([argv[0], *rest], command, found)
 
 
 def parse_plain(argv: Sequence[str], command: str) -> Any:
@@ -88,19 +91,52 @@ def _refuse_names(names: Sequence[str]) -> None:
         raise InputError(f"unexpected arguments {names}: write settings as --NAME=VALUE")
 
 
-def parse_named(argv: Sequence[str], command: str) -> tuple[list[str], Any]:
+def parse_named(
+    argv: Sequence[str], command: str, settings: Collection[str] = ()
+) -> tuple[list[str], Any]:
     """The names, which may stand before and behind options, and the values of the options.
 
+    Args:
+      argv: the program's name and its arguments.
+      command: its name in `experiments.options.COMMANDS`.
+      settings: of the config, such as "--config.limit", which may be meant by a wrong option.
+
     Raises:
-      InputError: a flag or its value is wrong.
+      InputError: an option or its value is wrong; the message names the nearest, or what is right.
     """
-    values = define(command)
+    values, lists = define(command), f"jaxrag {command} --help lists its options"
+    if any(one.startswith("--") and len(one.partition("=")[0]) > _LONGEST_NAME for one in argv):
+        raise InputError(f"an option's name has over {_LONGEST_NAME} characters; {lists}.")
     try:
         names = values(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        known = [*(f"--{name}" for name in values), *["--config"] * takes_config(command)]
+        meant = [one for one in settings if one.rpartition(".")[2] == error.flagname]
+        near = meant or difflib.get_close_matches(f"--{error.flagname}"[:100], known, 1)
+        hint = f"the nearest is {near[0]}" if near else lists
+        raise InputError(f"jaxrag {command} has no option --{error.flagname}; {hint}.") from None
+    except flags.IllegalFlagValueError as error:
+        raise InputError(_wrong_value(str(error), values)) from None
     except flags.Error as error:
-        raise InputError(f"{error}") from error
+        raise InputError(f"{error}: write --NAME=VALUE.") from error
     _check_paths(values.flag_values_dict())
     return names, values
+
+
+def _wrong_value(message: str, values: flags.FlagValues) -> str:
+    """What absl says about an option's value, "flag --NAME=VALUE: WHY", with the way out."""
+    option, _, rest = message.removeprefix("flag --").partition("=")
+    flag = values[option]
+    given = rest.partition(": ")[0]
+    if allowed := getattr(flag.parser, "enum_values", ()):
+        near, *_ = difflib.get_close_matches(given[:100], allowed, 1, 0)
+        return f"--{option} is {given!r}; allowed: {', '.join(allowed)}. Nearest: {near}."
+    least = getattr(flag.parser, "lower_bound", None)
+    kinds = {"int": "a whole number", "float": "a number", "bool": "no value"}
+    kind = kinds.get(flag.flag_type(), "values with commas between them")
+    return (
+        f"--{option} is {given!r}; give {kind}{'' if least is None else f' of at least {least}'}."
+    )
 
 
 def parse_runs(argv: Sequence[str], command: str) -> tuple[list[Path], Any]:
@@ -138,7 +174,8 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
             rest.append(argument)
             continue
         if not equals:
-            value = left.pop(0) if left and not left[0].startswith("--") else "True"
+            given = bool(left) and not left[0].startswith("--")
+            value = left.pop(0) if given else "" if name == "config" else "True"
         if name == "config":
             config = value
         else:
@@ -260,7 +297,7 @@ def _help(main: Callable[..., int], arguments: Sequence[str]) -> str:
     file = find(config.partition(":")[0])
     with explained(file):
         described = ast.get_docstring(ast.parse(Path(file).read_bytes()))
-    found = settings(edited(load(config), changes), "--config").items()
+    found = settings(edited(load(config, kind=object), changes), "--config").items()
     lines = [f"{name}={class_name(type(v)) if is_dataclass(v) else v}" for name, v in found]
     return "\n".join([described or f"{file} has no docstring.", "", "Settings:", "", *lines])
 

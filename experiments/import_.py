@@ -25,6 +25,8 @@ from jaxrag.types import InputError
 def main(argv: Sequence[str]) -> int:
     """Writes the data set, and says what to do with it."""
     folder, values = read_command(argv)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: jaxrag import FOLDER --out=DIRECTORY")
     found = list(documents(folder, leave=Path(values.out)))
     corpus = (passage for one in found for passage in passages(one, values.words))
     asked = list(questions(Path(values.questions))) if values.questions else []
@@ -46,7 +48,7 @@ def read_command(argv: Sequence[str]) -> tuple[Path, Any]:
     """
     names, values = parse_named(argv, "import")
     if len(names) != 1 or not values.out:
-        raise InputError("give a folder and a place: jaxrag import FOLDER --out=DIRECTORY")
+        raise InputError("give one folder and a place: jaxrag import FOLDER --out=DIRECTORY")
     return Path(names[0]), values
 
 

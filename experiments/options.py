@@ -82,17 +82,19 @@ COMMANDS = {
         ),
     ),
     "sweep": Command(
-        f"{CONFIG} --values=A,B,C --workdir=DIRECTORY",
+        f"{CONFIG} --values=A,B,C|--over=NAME=A,B,C ... --workdir=DIRECTORY",
         (
             (TEXT, "workdir", "", "parent of the run directories"),
-            (TEXT, "key", "method.gate.threshold", "the setting"),
+            (TEXT, "key", "method.gate.threshold", "the setting of --values"),
             (LIST, "values", [], "its values, with commas between them"),
+            (SEVERAL, "over", [], "NAME=A,B,C, a setting and its values; several make a grid"),
         ),
     ),
     "compare": Command(
         "RUN... [FILE...]",
         (_BASELINE, (SHARE, "printed", None, "exact match of a paper, in percent")),
     ),
+    "judge": Command(f"RUN... {CONFIG}"),
     "cases": Command(
         "RUN...",
         (
@@ -107,6 +109,7 @@ COMMANDS = {
             (SEVERAL, "runs", [], "the same as RUN; give it once for each run"),
             (TEXT, "out", "report.html", "page to write; its table goes beside it"),
             (TEXT, "figures", "", "directory for the page's figures as SVG files"),
+            (LIST, "columns", [], "columns of .csv and .tex, such as em,retrieves; all"),
             _BASELINE,
         ),
     ),
@@ -196,6 +199,11 @@ def module_of(command: str) -> str:
     return command.replace("-", "_") + "_" * keyword.iskeyword(command)
 
 
+def takes_config(command: str) -> bool:
+    """Whether a command takes ``--config``."""
+    return CONFIG in COMMANDS[command].arguments
+
+
 def define(command: str) -> flags.FlagValues:
     """The options of a command, at their defaults."""
     values = flags.FlagValues()
@@ -216,7 +224,7 @@ def usage(command: str) -> str:
     head, _, rest = about(command).partition("\n")
     values = define(command)
     rows = [(f"--{name}", _text(values[name])) for name in values]
-    if CONFIG in COMMANDS[command].arguments:
+    if takes_config(command):
         rows.insert(0, ("--config", "config file and METHOD@DATA; with --help its settings"))
     width = max((len(name) for name, _ in rows), default=0)
     options = [f"  {name:<{width}}  {text}" for name, text in rows]
@@ -227,11 +235,10 @@ def usage(command: str) -> str:
 
 def _text(flag: Any) -> str:
     """One line about an option, with its values and its default."""
-    allowed = f" ({', '.join(flag.parser.enum_values)})" if flag.flag_type() == "enum" else ""
     default = flag.default if not isinstance(flag.default, list) else ",".join(flag.default)
     plain = isinstance(default, (str, bool)) or default is None
     shown = _DEFAULTS.get(default, default) if plain else default
-    return f"{flag.help.partition(chr(10))[0].rstrip(';')}{allowed}; default: {shown}"
+    return f"{flag.help.partition(chr(10))[0].rstrip(';')}; default: {shown}"
 
 
 def overview() -> str:

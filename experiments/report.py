@@ -11,7 +11,8 @@ For trainings instead of runs, the page shows loss and metrics by step, changes 
 where time was spent. If a job wrote its own report, as the training of ARS-RAG's bandit does, that
 report is copied.
 
-``--figures=DIRECTORY`` also writes the figures of the page as SVG files.
+``--columns=em,retrieves,delta_em`` chooses the columns of ``.csv`` and ``.tex``, by the words of
+their headings. ``--figures=DIRECTORY`` also writes the figures of the page as SVG files.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
     _check_free(page)
+    if values.columns and (any(map(_has_report, runs)) or _are_trainings(runs)):
+        raise InputError("--columns chooses columns of the table of runs: leave it out here.")
     beside = ".md"
     if any(map(_has_report, runs)):
         _copy_report(runs, page)
@@ -49,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         for table in write_training_report(runs, page):
             console.print(table.terminal())
     else:
-        rows = write_report(runs, page, baseline=values.baseline)
+        rows = write_report(runs, page, baseline=values.baseline, columns=values.columns)
         console.print(terminal_table(rows))
         beside = ".md, .csv and .tex"
     print(f"wrote {page}, and beside it its tables as {beside}")

@@ -23,8 +23,9 @@ what they require, as far as it is known: calls, tokens, time, indexes, memory o
 machine, or of ``--devices`` with ``--device_memory``), models, prompt sets, dollars; and what would
 stop them, which is also listed before the first job. Without ``--scale`` it checks "paper".
 
-``--list`` prints all tables and figures of the five papers: the number of printed values, at which
-scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
+``--list`` prints all tables and figures of the five papers, or of those that are named, as in
+``--list dtr``: the number of printed values, what is shown, and when it was made in how many
+minutes, by the records of ``--workdir`` and of docs/results.
 
 ``--pages=docs/results`` writes a page for each paper with the tables and figures that were made in
 ``--workdir``, and copies their records to ``docs/results/SCALE`` or ``SCALE-READER``. What has a
@@ -86,7 +87,7 @@ from jaxrag.reproduction.choices import (
 )
 from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.listing import listing, result_file
-from jaxrag.reproduction.measures import Results, describe_runs
+from jaxrag.reproduction.measures import Results, describe_runs, job_seconds
 from jaxrag.reproduction.parts import Part, combine, earlier_parts
 from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.prompt_files import (
@@ -102,13 +103,15 @@ from jaxrag.types import InputError
 _WIDTH = 120
 _ELSEWHERE = ("only", "workdir", "claims", "pages", "list", "check")
 """Flags that change no result of a part."""
-_RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
+_RECORDS = Path(__file__).resolve().parent.parent / "docs" / "results"  # of a checkout
 
 
 @one_start()
 def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)
+    papers = [name for name in names if name in PAPERS]
+    names = [name for name in names if name not in PAPERS]
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
     if values.prompts and (checked := names or (_all(values) if values.check else [])):
         used = prompt_sets(ALL, checked, values)
@@ -116,8 +119,12 @@ def main(argv: Sequence[str]) -> int:
     if not values.check and any(map(_is_drawn, names)):
         check_matplotlib()
     if values.list:
-        directories = [Path(values.workdir), _RECORDS]
-        console.print(listing(ALL, directories, missing_keys).terminal())
+        directories, papers = [Path(values.workdir), _RECORDS], papers or PAPERS
+        for grid in listing(ALL, directories, missing_keys, papers=papers):
+            console.print(grid.terminal())
+        tables = printed_tables().values()
+        count = sum(one.count for one in tables if one.id.partition("/")[0] in papers)
+        print(f"{count:,} printed values. All that is made runs at tiny, small and paper.")
     if values.check:
         check(names, values, console)
         names = []
@@ -151,18 +158,18 @@ def _is_drawn(name: str) -> bool:
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
-    """The tables and figures to make, and the flags.
+    """The tables and figures to make, and the flags; with --list also the papers to list.
 
     Raises:
       InputError: a flag or a name is unknown, or there is nothing to do.
     """
-    names, values = parse_named(argv, "reproduce")
+    names, values = parse_named([one for word in argv for one in _list_of(word)], "reproduce")
     substitutes = substitutes_of(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
     read_replacements(values.prompts)
-    known = [*ALL.tables, *ALL.figures]
+    known = [*ALL.tables, *ALL.figures, *(PAPERS if values.list else ())]
     for name in names:
         if name in ALL.left_out:
             raise InputError(f"{name} is not made: {ALL.left_out[name]}.")
@@ -174,6 +181,12 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
             "name a table or a figure, such as dtr/table2, or give --list, --claims or --pages."
         )
     return names, values
+
+
+def _list_of(word: str) -> tuple[str, ...]:
+    """``--list=PAPER`` as two words."""
+    flag, _, paper = word.partition("=")
+    return (flag, paper) if flag == "--list" and paper.isalnum() else (word,)
 
 
 def _file(name: str, values: Any, ending: str) -> Path:
@@ -337,6 +350,7 @@ def _record(
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
+        "seconds": round(sum(map(job_seconds, work.jobs)), 1) or None,  # unknown without a log
         **describe_runs(results, work.jobs, PUBLISHED.parameters),
     }
 

@@ -13,6 +13,7 @@ Exit code 0: done; 1: entries are damaged; 2: wrong input.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,8 +53,10 @@ def read_command(argv: Sequence[str]) -> tuple[str, Path, list[Path], bool]:
     """
     names, values = parse_named(argv, "store")
     action, paths = "".join(names[:1]), list(map(Path, names[1:]))
-    if action not in ("report", "verify", "merge"):
-        raise InputError(f"store does not know {action!r}: give report, verify or merge.")
+    actions = ("report", "verify", "merge")
+    if action not in actions:
+        near, *_ = difflib.get_close_matches(action[:100], actions, 1, 0)
+        raise InputError(f"jaxrag store has no {action!r}: {', '.join(actions)}. Nearest: {near}.")
     if len(paths) < 1 + (action == "merge") or (len(paths) > 1 and action != "merge"):
         raise InputError(f"give jaxrag store {action} PATH{' SOURCE...' * (action == 'merge')}")
     return action, paths[0], paths[1:], values.drop

@@ -14,6 +14,7 @@
                     seconds are not known, ``spent`` in this run, ``store_hits``: these may differ
                     between two runs of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
+``judgements.json``  a language model's judgements (see `jaxrag.evaluation.judgements`; optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
                     seconds are null if a result is untimed; ``alarms`` has the number of questions
@@ -35,6 +36,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -51,6 +53,7 @@ from jaxrag.core.durable_files import (
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import alarms, metrics, precision
+from jaxrag.evaluation.judgements import read_judgements
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
 
@@ -70,6 +73,7 @@ class RunRecords(NamedTuple):
     records: tuple[dict[str, Any], ...]
     timings: dict[str, dict[str, Any]]
     finished: bool
+    judgements: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunDirectory:
@@ -181,6 +185,13 @@ class RunDirectory:
         self.close()
 
 
+def check_place(path: Path) -> None:
+    """Raises InputError if a run directory cannot be made: the path or a parent is a file."""
+    for one in (path, *path.parents):
+        if one.is_file():
+            raise InputError(f"{one} is a file, not a run directory: give another one.")
+
+
 def read_run(path: str | Path) -> RunRecords:
     """Reads a run directory, finished or not, without changing it.
 
@@ -195,7 +206,8 @@ def read_run(path: str | Path) -> RunRecords:
     records = tuple(newest(_read_answers(path, torn_ok=True)).values())
     timings = newest(jsonl.read(path / "timings.jsonl", fields=_TIMING, torn_ok=True))
     finished = (path / "metrics.json").is_file()
-    return RunRecords(path, head["config"], head["environments"], records, timings, finished)
+    found = head["config"], head["environments"], records, timings, finished
+    return RunRecords(path, *found, read_judgements(path))
 
 
 def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:

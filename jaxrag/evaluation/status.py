@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import glob
 import os
@@ -72,7 +73,10 @@ def named_directories(names: Sequence[str | Path]) -> list[Path]:
         matched = glob.glob(str(name))  # noqa: PTH207  Path.glob takes no absolute patterns
         paths = [Path(name)] if Path(name).exists() else sorted(map(Path, matched))
         if not paths:
-            raise InputError(f"{name}: there is no such directory.")
+            beside = glob.glob(f"{glob.escape(str(Path(name).parent))}/*/")  # noqa: PTH207
+            near = difflib.get_close_matches(str(Path(name)), [one[:-1] for one in beside], 1)
+            hint = f" Nearest: {near[0]}." if near else ""
+            raise InputError(f"{name}: there is no such directory.{hint}")
         for path in paths:
             own = [path] if (path / "config.json").is_file() else []
             runs = run_directories(path) or own

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxrag.evaluation import alarms, metrics, precision
+from jaxrag.evaluation.judgements import JUDGED, agreement, judged
 from jaxrag.evaluation.pairing import data_differences, paired_rows
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import (
@@ -81,12 +83,15 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
     """As ``summarise``, for runs that have been read already; grouped by data set."""
     rows = []
     for members in by_dataset(runs).values():
-        columns = [metrics.score(run.records, run.timings) for run in members]
+        columns = [_scores(run) for run in members]
         reference = _baseline(members, baseline)
         names = labels(members)
         for run, label, own in zip(members, names, columns, strict=True):
             compared, same = {}, dict[str, Interval]()
             notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
+            if run.judgements:
+                found = agreement(run.judgements, own[JUDGED], own["exact_match"])
+                notes.append(f"{label}: {found}.")
             if calibration := run.config.get("calibration"):
                 notes.append(f"{label}: {calibration_text(calibration)}.")
             if run is not members[reference]:
@@ -126,6 +131,12 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                 )
             )
     return rows
+
+
+def _scores(run: RunRecords) -> dict[str, Float[np.ndarray, " q"]]:
+    """All metrics of a run, and `JUDGED`."""
+    scores = metrics.score(run.records, run.timings)
+    return scores | {JUDGED: judged(run.records, run.judgements)}
 
 
 def _disagreement(label: str, delta: Difference) -> list[str]:

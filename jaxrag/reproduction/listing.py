@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +44,51 @@ def listing(
     declared: Declarations,
     directories: Sequence[Path],
     missing: Callable[[str], Collection[str]] = lambda name: (),
-) -> Grid:
-    """All tables and figures: number of printed values, where they run, and when they were made.
+    *,
+    papers: Sequence[str] = PAPERS,
+) -> Iterator[Grid]:
+    """All tables and figures, a grid for each paper, with the number of its printed values.
 
-    A record is named by its folder, which is the scale, and the reader if it is another.
+    A row has the id, the number of printed values, what is shown, and what was made: by the folder
+    of the record, which is the scale, and the reader if it is another, with the minutes in which
+    the runs answered. What is not made is one row.
 
     Args:
       declared: the tables and figures.
       directories: with records, the first one that has a table's counts.
       missing: id -> environment variables that its jobs at paper scale need and that are not set.
+      papers: those to list.
     """
-    lines, total = [], 0
-    for name in all_names(declared):
-        printed = printed_tables().get(name)
-        count = printed.count if printed else 0
-        total += count
-        state = _state(name, declared, directories, missing)
-        lines.append((name, f"{count:,}" if count else "", _subject(name, declared), state))
-    lines.append(("all", f"{total:,}", "", ""))
-    return Grid(("table or figure", "values", "subject", "state"), lines)
+    for paper in papers:
+        names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
+        rows = [
+            (
+                name,
+                _number([name]),
+                _subject(name, declared),
+                _state(name, declared, directories, missing),
+            )
+            for name in names
+            if name not in declared.left_out
+        ]
+        if out := [name for name in names if name in declared.left_out]:
+            rows.append(("not made", _number(out), _reasons(out, declared.left_out), ""))
+        yield Grid((paper, f"{_number(names)} values", "what it is", "made"), rows)
+
+
+def _number(names: Sequence[str]) -> str:
+    """Number of printed values of some tables and figures; "" for 0."""
+    tables = printed_tables()
+    count = sum(tables[name].count for name in names if name in tables)
+    return f"{count:,}" if count else ""
+
+
+def _reasons(names: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """Why some tables and figures are not made; each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for name in names:
+        by_reason.setdefault(reasons[name], []).append(name.partition("/")[2])
+    return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in by_reason.items())
 
 
 def all_names(declared: Declarations) -> list[str]:
@@ -90,16 +116,11 @@ def _state(
     directories: Sequence[Path],
     missing: Callable[[str], Collection[str]],
 ) -> str:
-    """Why it is not made; or at which scales it runs, what of it, and when it was measured."""
-    if name in declared.left_out:
-        return f"not made: {declared.left_out[name]}"
-    if keys := missing(name):
-        text = f"runnable at tiny and small; paper needs ${' and $'.join(keys)}"
-    else:
-        text = "runnable at tiny, small and paper"
+    """What was made of it, when, and in how many minutes; keys that are missing; what cannot be."""
     files = result_files(directories, name).items()
-    if parts := [f"{folder} on {read_result(file)['date']}" for folder, file in files]:
-        text += f"; measured at {', '.join(parts)}"
+    text = "; ".join(_made(folder, read_result(file)) for folder, file in files) or "not yet"
+    if keys := missing(name):
+        text += f"; at scale paper it needs ${' and $'.join(keys)}"
     table = declared.tables.get(name)
     if table is None:
         return text if name in declared.figures else "not declared"
@@ -110,6 +131,14 @@ def _state(
     if lacking:
         text += f"; {len(lacking)} values are not: {'; '.join(dict.fromkeys(lacking))}"
     return text
+
+
+def _made(folder: str, record: Mapping[str, Any]) -> str:
+    """A record's folder, date and minutes, which earlier versions did not record."""
+    seconds = record.get("seconds")
+    known = isinstance(seconds, (int, float))
+    minutes = f"{seconds / 60:.1f} minutes" if known else "minutes unknown"
+    return f"{folder} on {record['date']}, {minutes}"
 
 
 def values_of(printed: PrintedTable) -> Iterator[tuple[PrintedRow, str]]:

@@ -94,7 +94,7 @@ class Results:
     @property
     def seconds(self) -> float:
         """Seconds in which the runs among the jobs answered; 0 without a log."""
-        return sum(answering_seconds(_run_directory(path)) for path in self.paths)
+        return sum(map(job_seconds, self.paths))
 
 
 def _run_directory(directory: Path) -> Path:
@@ -138,6 +138,11 @@ def wall_seconds(results: Results) -> Measured:
     run = results.run()
     seconds = answering_seconds(run.path)
     return Measured(Interval(seconds, seconds, seconds, len(run.records)))
+
+
+def job_seconds(directory: Path) -> float:
+    """`answering_seconds` of a job's run; 0 for a training."""
+    return answering_seconds(_run_directory(directory))
 
 
 def answering_seconds(directory: Path) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib.util
 import sys
 import traceback
@@ -32,7 +33,10 @@ def load(spec: str, *, kind: Any = Job) -> Any:
         job = make(variant) if variant else make()
     if not isinstance(job, kind):
         wanted = f"{kind.__module__}.{kind.__name__}"
-        raise InputError(f"get_config of {path} returned {type(job).__name__}, not a {wanted}.")
+        raise InputError(
+            f"get_config of {path} returned {type(job).__name__}, not a {wanted}: give a config of "
+            "that kind."
+        )
     return job
 
 
@@ -64,9 +68,12 @@ def find(path: str) -> str:
     own = Path(__file__).parents[1].joinpath(folder, *rest)
     if folder == "configs" and own.is_file():
         return str(own)
+    package = Path(__file__).parents[1]
+    known = sorted(str(file.relative_to(package)) for file in package.glob("configs/[a-z]*.py"))
+    near, *_ = difflib.get_close_matches(path[:100], known, 1, 0)
     raise InputError(
-        f"no config file {path}. Each paper has one in configs/; the baselines are in "
-        "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
+        f"no config file {path}; nearest: {near}. Each paper has one in configs/; the baselines "
+        "are in configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
     )
 
 

@@ -68,7 +68,9 @@ def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
         return _edited(value, split, type(value), name)
     except _UnknownSettingError as error:
         known = [*settings(value, name), *error.known]
-        near = difflib.get_close_matches(error.name, known, 1, 0)
+        last = f".{error.name.rpartition('.')[2]}"
+        same = [one for one in known if one.endswith(last)]  # elsewhere, such as deeper
+        near = difflib.get_close_matches(error.name, same or known, 1, 0)
         raise InputError(f"no setting --{error.name}; the nearest is --{near[0]}") from None
 
 

@@ -25,6 +25,7 @@ from jaxrag.core.store import Store, store_path
 from jaxrag.core.tracking import trackers
 from jaxrag.data.dataset import Dataset, lacking, unanswered
 from jaxrag.engines.scheduler import Scheduler
+from jaxrag.evaluation.records import check_place
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.corpus.passages import Passages
@@ -99,6 +100,7 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     """
     run = with_loadable_index(run)
     check(run)
+    check_place(Path(workdir))
     run, calibration = calibrated(run, Path(workdir), execute)
     loaded = load(run)
     loaded.record.update({"calibration": calibration} if calibration else {})

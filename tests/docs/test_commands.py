@@ -15,8 +15,9 @@ import pytest
 from jaxrag.experiments.configuration import parse, parse_job, parse_named, parse_plain
 from jaxrag.experiments.options import COMMANDS as SCRIPTS
 from jaxrag.experiments.options import CONFIG, module_of
-from jaxrag.experiments.sweep import with_value
+from jaxrag.experiments.sweep import grid, read_axes
 from jaxrag.runs.job import Job
+from jaxrag.runs.judge import Judge
 from jaxrag.runs.run import Run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,11 +65,12 @@ def check_script(name: str, arguments: list[str]) -> None:
         assert parse_job(argv, name, kind=Run)[1]
     elif name == "explain" and "--config" not in " ".join(arguments):
         assert len(parse_named(argv, name)[0]) == 2
+    elif name == "judge":
+        assert parse_job(argv, name, kind=Judge)[1]
     elif CONFIG in SCRIPTS[name].arguments:
         job, values = parse(argv, name, kind=Job if name == "run" else Run)
         if name == "sweep":
-            for text in values["values"].value:
-                with_value(job, values.key, text)
+            assert values.workdir and grid(job, read_axes(values))
     elif SCRIPTS[name].arguments.startswith("RUN..."):
         assert parse_named(argv, name)[0] or "--runs" in "".join(arguments)
     elif name == "store":

@@ -22,7 +22,7 @@ from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.experiments import configuration, report, run
 from jaxrag.experiments.configuration import parse
-from jaxrag.experiments.sweep import with_value
+from jaxrag.experiments.sweep import grid, read_axes
 from jaxrag.methods import pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
@@ -294,13 +294,39 @@ def test_a_config_that_returns_no_job_is_refused(tmp_path: Path) -> None:
         load(str(file))
 
 
-def test_sweep_sets_one_value() -> None:
-    run = load("configs/dtr.py:dtr@tiny")
-    swept = with_value(run, "method.gate.threshold", "0.5")
-    assert swept.method.gate.threshold == 0.5 and swept.name == "dtr threshold=0.5"
-    for key, text in [("method.gate.tresh", "1"), ("method.gate", "1"), ("limit", "few")]:
-        with pytest.raises(InputError):
-            with_value(run, key, text)
+def swept(*arguments: str) -> dict[str, Any]:
+    run, values = parse(["sweep", "--config=configs/dtr.py:dtr@tiny", *arguments], "sweep")
+    return grid(run, read_axes(values))
+
+
+def test_a_sweep_sets_one_value_or_a_grid() -> None:
+    ((name, run),) = swept("--values=0.5").items()
+    assert (name, run.name) == ("threshold=0.5", "dtr threshold=0.5")
+    assert run.method.gate.threshold == 0.5
+    runs = swept("--values=0.1,1,1", "--over=config.method.select.k=2,3", "--over=limit=4")
+    assert [*runs] == [f"threshold={t},k={k},limit=4" for t in ("0.1", "1") for k in (2, 3)]
+    last = runs["threshold=1,k=3,limit=4"]
+    assert (last.method.gate.threshold, last.method.select.k, last.limit) == (1, 3, 4)
+    assert last.name == "dtr threshold=1 k=3 limit=4"
+    # the same last word: whole names, so that no run takes another's directory
+    both = swept("--over=index.encoder.checkpoint=a", "--over=model.checkpoint=b")
+    assert [*both] == ["index.encoder.checkpoint=a,model.checkpoint=b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "--values=A,B,C, or --over"),
+        (["--over=method.select.k"], "give NAME=A,B,C"),
+        (["--over=method.select.k=1", "--over=method.select.k=2"], "select.k is given twice"),
+        (["--key=method.gate.tresh", "--values=1"], "nearest is --config.method.gate.threshold"),
+        (["--key=method.gate", "--values=1"], "method.gate is '1'"),
+        (["--over=limit=1,few"], "limit is 'few'"),
+    ],
+)
+def test_a_sweep_is_checked_as_a_whole(arguments: list[str], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        swept(*arguments)
 
 
 LOSES_ONE = """

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import jaxrag
@@ -113,7 +114,9 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     packages = home / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
 
-    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "jaxrag/py.typed" in names
+    tops = {name.partition("/")[0] for name in names}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"jaxrag"}
     user = tmp_path / "user"
     for name in ("configs", "experiments"):  # packages of the user's own
@@ -133,6 +136,24 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     plan = output("run", "--config=configs/dtr.py:dtr@tiny", *own, "--dry-run", "--workdir=run")
     assert plan.startswith("method  twice (Twice)")
     assert output("run", "--config=twice.py", "--dry-run").startswith("method  twice (Twice)")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda f: f.stem)
+def test_a_workflow_calls_targets_that_exist_and_has_no_secret(file: Path) -> None:
+    text = file.read_text("utf-8")
+    (jobs,) = (part for name, part in yaml.safe_load(text).items() if name == "jobs")
+    lines = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert {*re.findall(r"^make (\S+)", "\n".join(lines), re.M)} <= {*targets}
+    assert "secrets." not in text
+
+
+def test_every_python_is_tested_and_named() -> None:
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [re.sub(r".*Python :: ", "", one) for one in project["classifiers"] if "Python" in one]
+    assert tests["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
 
 
 def test_the_oldest_versions_are_the_floors() -> None:

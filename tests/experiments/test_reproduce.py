@@ -15,12 +15,13 @@ from jaxrag.reproduction.choices import work_of
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.parts import parts_of
-from jaxrag.reproduction.printed.tables import PrintedRow
+from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError
 from tests.reproduction.test_cells import write
 
+PAIRS = sum(one.count for name, one in printed_tables().items() if name.startswith("pairs/"))
 BETTER = ("dpr_ais_dynamic",)
 
 
@@ -119,8 +120,17 @@ def test_a_table_is_made_written_and_listed(
     capsys.readouterr()
     assert main("--list", f"--workdir={tmp_path}") == 0
     listed = capsys.readouterr().out
-    assert "paper on" in listed and "not declared" in listed
-    assert "not made: a picture of" in listed and "1,772" in listed
+    assert f"paper on {record['date']}, minutes unknown" in " ".join(listed.split())
+    assert "not declared" in listed and "figure1: a picture of the idea" in listed
+    assert "1,772 printed values" in listed
+    assert (reproduce._RECORDS / "index.md").is_file()
+    for words in (["--list", "pairs"], ["--list=pairs"]):
+        assert main(*words, f"--workdir={tmp_path}") == 0
+        one = capsys.readouterr().out
+        assert "pairs/table4" in one and "dtr/" not in one
+        assert one.splitlines()[-1].startswith(f"{PAIRS:,} printed values")
+    with pytest.raises(InputError, match=r"no table or figure .dtx. .*Nearest: dtr"):
+        main("--list", "dtx")
 
 
 def test_a_row_with_a_training_has_several_seeds(
@@ -159,20 +169,22 @@ def test_trainings_of_the_papers_scale_have_three_seeds(given: list[str], seeds:
 def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Path) -> None:
     def state(*folders: str, missing: list[str] | None = None) -> str:
         directories = [tmp_path / folder for folder in folders]
-        grid = listing(reproduce.ALL, directories, lambda name: missing or [])
-        return str({row[0]: row[3] for row in grid.rows}["pairs/table4"])
+        grids = listing(reproduce.ALL, directories, lambda name: missing or [])
+        return str({row[0]: row[3] for grid in grids for row in grid.rows}["pairs/table4"])
 
-    for folder, scale, date in (("a", "small", "1"), ("b", "small", "2"), ("b", "paper-big", "3")):
+    made = (("a", "small", "1", 90), ("b", "small", "2", 0.6), ("b", "paper-big", "3", None))
+    for folder, scale, date, seconds in made:
         file = tmp_path / folder / scale / "pairs-table4.json"
         file.parent.mkdir(parents=True)
-        file.write_text(json.dumps({"name": "pairs/table4", "scale": scale, "date": date}))
-    assert state("none") == "runnable at tiny, small and paper"
+        record = {"name": "pairs/table4", "scale": scale, "date": date, "seconds": seconds}
+        file.write_text(json.dumps(record))
+    assert state("none") == "not yet"
     # the first directory's record counts
-    assert state("a", "b").endswith("; measured at small on 1, paper-big on 3")
-    assert state("b", "a").endswith("; measured at paper-big on 3, small on 2")
+    assert state("a", "b") == "small on 1, 1.5 minutes; paper-big on 3, minutes unknown"
+    assert state("b", "a") == "paper-big on 3, minutes unknown; small on 2, 0.0 minutes"
     keys = ["BRAVE_API_KEY", "OPENAI_API_KEY"]
     assert state("none", missing=keys) == (
-        "runnable at tiny and small; paper needs $BRAVE_API_KEY and $OPENAI_API_KEY"
+        "not yet; at scale paper it needs $BRAVE_API_KEY and $OPENAI_API_KEY"
     )
 
 
@@ -392,7 +404,7 @@ def test_questions_that_fail_are_an_exit_code(
         (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
         (["pairs/table4", "--prompts=dtr"], "--prompts is 'dtr': give NAME=FILE"),
         (["pairs/table4", "--prompts=dtr=x"], "'dtr', which none of these jobs uses: they use"),
-        (["pairs/table4", "--scale=huge"], "value should be one of"),
+        (["pairs/table4", "--scale=smal"], "Nearest: small"),
     ],
 )
 def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -14,7 +14,7 @@ from jaxrag.evaluation.summary import Row
 LatexCell = str | tuple[str, str]
 """Plain text of a cell, or a value and the interval that stands behind it in smaller type."""
 
-_DIFFERENCES = {"exact_match": "EM", "f1": "F1"}
+_DIFFERENCES = {"delta_em": "ΔEM", "delta_f1": "ΔF1"}
 
 
 def csv_table(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
@@ -66,23 +66,27 @@ def _latex_cell(cell: LatexCell) -> str:
     return f"{value} {{\\scriptsize {interval}}}" if interval else value
 
 
-def runs_csv(rows: Sequence[Row]) -> str:
+def runs_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
     """The report's table as CSV, see `runs_columns`."""
-    return csv_table(*runs_columns(rows))
+    return csv_table(*runs_columns(rows, columns))
 
 
-def runs_columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str | float | None]]]:
+def runs_columns(
+    rows: Sequence[Row], columns: Sequence[str] = ()
+) -> tuple[list[str], list[list[str | float | None]]]:
     """Headings and cells of means with the ends of their intervals, and of paired differences.
 
     Shares, and differences of them, are in percent. A difference has its p-value beside it; None
-    for the baseline.
+    for the baseline. ``columns`` are those of `tables.shown_metrics` and `tables.DIFFERENCES`; ()
+    are all.
     """
-    names = tables.shown_metrics(rows)
+    names = tables.shown_metrics(rows, columns)
+    compared = [name for name in _DIFFERENCES if not columns or name in columns]
     headings = ["data set", "method", "n", "errors", "finished", "baseline"]
     for heading in names.values():
         headings += _with_ends(heading)
-    for heading in _DIFFERENCES.values():
-        headings += [*_with_ends(f"Δ{heading}"), f"p of Δ{heading}"]
+    for heading in (_DIFFERENCES[name] for name in compared):
+        headings += [*_with_ends(heading), f"p of {heading}"]
     lines = list[list[str | float | None]]()
     for row in rows:
         state = "yes" if row.finished else "no"
@@ -90,8 +94,8 @@ def runs_columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str | float 
         for name in names:
             factor = 100.0 if name in tables.PERCENT else 1.0
             line += [factor * value for value in row.means[name][:3]]
-        for name in _DIFFERENCES:
-            delta = row.differences.get(name)
+        for name in compared:
+            delta = row.differences.get(tables.DIFFERENCES[name])
             line += [None] * 4 if delta is None else [*(100.0 * v for v in delta[:3]), delta.p]
         lines.append(line)
     return headings, lines
@@ -101,9 +105,10 @@ def _with_ends(heading: str) -> list[str]:
     return [heading, f"{heading} low", f"{heading} high"]
 
 
-def runs_latex(rows: Sequence[Row]) -> str:
-    """The report's table as LaTeX, a ``tabular`` per data set."""
-    names, parts = tables.shown_metrics(rows), {}
+def runs_latex(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """The report's table as LaTeX, a ``tabular`` per data set; ``columns`` as for `runs_csv`."""
+    names, parts = tables.shown_metrics(rows, columns), {}
+    compared = [_DIFFERENCES["delta_em"]] * (not columns or "delta_em" in columns)
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         lines = []
@@ -114,7 +119,7 @@ def runs_latex(rows: Sequence[Row]) -> str:
                 for name, (mean, ends) in zip(names, cells, strict=True)
             ]
             change = tables.difference_text(row.differences.get("exact_match"))
-            last = change if row.baseline else "baseline"
-            lines.append((row.label, tables.count_text(row), *means, last))
-        parts[dataset] = latex_table(("method", "n", *names.values(), "ΔEM"), lines)
+            last = [change if row.baseline else "baseline"] * len(compared)
+            lines.append((row.label, tables.count_text(row), *means, *last))
+        parts[dataset] = latex_table(("method", "n", *names.values(), *compared), lines)
     return latex_file(parts, tables.NOTE)

@@ -21,6 +21,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics, policy
 from jaxrag.evaluation.curves import accepted_curve
+from jaxrag.evaluation.judgements import JUDGED
 from jaxrag.evaluation.need import SEARCHED, SKIPPED, gated_needs
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
@@ -42,7 +43,7 @@ from jaxrag.types import InputError
 PASSAGE_CHARACTERS = 1_500  # a passage is cut to this length
 
 GROUPS = {
-    "accuracy": ("f1", "contains", "precision_positive", "precision_macro"),
+    "accuracy": ("f1", "contains", JUDGED, "precision_positive", "precision_macro"),
     "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
     "cost per question": metrics.COSTS + metrics.TIMINGS,
 }
@@ -65,6 +66,7 @@ def write_report(
     out_html: str | Path,
     *,
     baseline: str = BASELINE,
+    columns: Sequence[str] = (),
 ) -> list[Row]:
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
@@ -72,13 +74,15 @@ def write_report(
       run_dirs: run directories; each is a method on a data set.
       out_html: file of the page.
       baseline: as for ``summary.summarise``.
+      columns: of the tables for other programs, as for `export.runs_csv`.
 
     Returns:
       The rows of the table.
 
     Raises:
-      InputError: there are no runs, or one is not a run directory.
+      InputError: there are no runs, one is not a run directory, or there is no such column.
     """
+    tables.check_columns(columns)
     if not run_dirs:
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
@@ -87,17 +91,19 @@ def write_report(
             why = failure(run.path) or "see its log.jsonl"
             raise InputError(f"{run.path} stopped before its first step: {why}")
     table = summarise_read(runs, baseline=baseline)
-    write_files(Path(out_html), page(runs, table), table)
+    write_files(Path(out_html), page(runs, table), table, columns)
     return table
 
 
-def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
+def write_files(
+    out_html: Path, html: str, table: Sequence[Row], columns: Sequence[str] = ()
+) -> None:
     """Writes a report's page, and its table as Markdown, CSV and LaTeX."""
     out_html.parent.mkdir(parents=True, exist_ok=True)
     write_text(out_html, html)
     write_text(out_html.with_suffix(".md"), tables.markdown_table(table))
-    write_text(out_html.with_suffix(".csv"), export.runs_csv(table))
-    write_text(out_html.with_suffix(".tex"), export.runs_latex(table))
+    write_text(out_html.with_suffix(".csv"), export.runs_csv(table, columns))
+    write_text(out_html.with_suffix(".tex"), export.runs_latex(table, columns))
 
 
 def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:

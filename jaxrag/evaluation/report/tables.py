@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,12 +14,14 @@ from rich.table import Table
 
 from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation.judgements import JUDGED
 from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
+from jaxrag.types import InputError
 
-PERCENT = (*metrics.ACCURACY, *precision.NAMES, *metrics.RETRIEVAL, *metrics.GATE)
+PERCENT = (*metrics.ACCURACY, JUDGED, *precision.NAMES, *metrics.RETRIEVAL, *metrics.GATE)
 
 
 def number(name: str, value: float) -> str:
@@ -64,6 +68,7 @@ def errors_text(row: Row) -> str:
 TERMINAL = {
     "exact_match": "EM %",
     "f1": "F1 %",
+    JUDGED: "judged %",
     "precision_positive": "precision\nof yes",
     "precision_macro": "macro\nprecision",
     "trigger": "retrieves",
@@ -74,7 +79,7 @@ TERMINAL = {
 }
 """Columns of the terminal's table; a report has all metrics."""
 
-OPTIONAL = ("ir_accuracy", *precision.NAMES)
+OPTIONAL = ("ir_accuracy", JUDGED, *precision.NAMES)
 """Metrics that are left out where no run defines them."""
 
 HEADINGS = {
@@ -82,6 +87,7 @@ HEADINGS = {
     "f1": "F1 %",
     "contains": "contains %",
     "sub_em": "sub EM %",
+    JUDGED: "judged %",
     "precision_positive": "precision of yes %",
     "precision_macro": "macro precision %",
     "recall": "recall %",
@@ -103,6 +109,7 @@ DEFINITIONS = {
     "exact_match": "share of answers equal to a gold one but for case, articles and punctuation",
     "f1": "overlap of an answer's words with those of the gold answer that is closest",
     "contains": "share of answers that contain a gold answer, in whole words",
+    JUDGED: "share of answers that a language model judges correct",
     "precision_positive": "share of the answers yes (or true) that are right",
     "precision_macro": "mean over the classes of the share of their answers that are right",
     "recall": "share of the gold passages that the reader was given, where the method searched",
@@ -132,17 +139,44 @@ READ = "Below: 95 % intervals. Costs are means per question. ΔEM is paired; p i
 """How the terminal's table is read."""
 
 
+DIFFERENCES = {"delta_em": "exact_match", "delta_f1": "f1"}
+"""Columns of differences from the baseline, by the names that choose them."""
+
+
 def _shown(name: str, rows: Sequence[Row]) -> bool:
     return name not in OPTIONAL or any(row.means[name].n for row in rows)
 
 
-def shown_metrics(rows: Sequence[Row]) -> dict[str, str]:
-    """The metrics of a table in files and their headings, without those that no run defines."""
+def shown_metrics(rows: Sequence[Row], columns: Sequence[str] = ()) -> dict[str, str]:
+    """The metrics of a table in files and their headings.
+
+    Those of ``columns`` in their order; without any, all that a run defines.
+    """
+    if columns:
+        chosen = [_by_name()[column] for column in columns if column not in DIFFERENCES]
+        return {name: HEADINGS[name] for name in chosen}
     return {
         name: heading
         for name, heading in HEADINGS.items()
         if name != "pool_recall" and _shown(name, rows)
     }
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Raises InputError for a name that is no column, with the nearest."""
+    known = [*_by_name(), *DIFFERENCES]
+    for column in columns:
+        if column not in known:
+            near, *_ = difflib.get_close_matches(column, known, 1, 0)
+            raise InputError(
+                f"no column {column!r}; nearest: {near}. There are {', '.join(known)}."
+            )
+
+
+def _by_name() -> dict[str, str]:
+    """Metrics by the words of their headings, such as "em"."""
+    words = {name: re.findall(r"\w+", heading.lower()) for name, heading in HEADINGS.items()}
+    return {"_".join(found): name for name, found in words.items()}
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
@@ -236,7 +270,8 @@ class Grid(NamedTuple):
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for place, heading in enumerate(self.headings):
             least = max(map(len, heading.split()))
-            justify = "right" if place else "left"
+            words = not place or any(row[place][:1].isalpha() for row in self.rows)
+            justify = "left" if words else "right"
             heading_text = terminal_text(heading)
             table.add_column(heading_text, justify=justify, min_width=least, overflow="fold")
         for row in self.rows:

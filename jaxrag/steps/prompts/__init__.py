@@ -15,6 +15,7 @@ belongs to which role.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import reprlib
 import string
 import tomllib
@@ -56,6 +57,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "judge": ("question",),
     "relevance": ("question", "passage"),
     "rank_ids": ("question", "passages"),
+    # of a finished run's answers: is it correct
+    "correctness": ("question", "gold_answers", "answer"),
     # Self-RAG's judgements, by prompts: look something up, what supports an answer, is it useful
     "retrieval_needed": ("question", "so_far"),
     "support": ("question", "passage", "answer"),
@@ -189,8 +192,12 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
     """Reads a set; ``extending`` are the files that extend it, directly or through others."""
     path = _path(name)
     if not path.is_file():
-        known = ", ".join(shipped())
-        raise InputError(f"No prompts named {name!r}: give one of {known}, or a TOML file's path.")
+        known = shipped()
+        near, *_ = difflib.get_close_matches(name[:100], known, 1, 0)
+        raise InputError(
+            f"No prompts named {name!r}: give a TOML file's path, or one of {', '.join(known)}. "
+            f"Nearest: {near}."
+        )
     tables = _tables(path)
     roles, layout = {}, {}
     if (extended := tables.pop("extends", None)) is not None:

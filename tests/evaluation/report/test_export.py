@@ -10,6 +10,7 @@ import pytest
 
 from jaxrag.api.results import RunResults
 from jaxrag.evaluation.report.export import csv_table, latex_table, runs_csv, runs_latex
+from jaxrag.evaluation.report.tables import check_columns
 from jaxrag.evaluation.summary import Row, summarise
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
@@ -90,3 +91,14 @@ def test_a_data_frame_has_the_columns_of_the_csv(
     monkeypatch.setitem(sys.modules, "pandas", None)  # not installed
     with pytest.raises(InputError, match=r"to_pandas needs pandas: pip install pandas"):
         RunResults(tuple(rows)).to_pandas()
+
+
+def test_columns_are_chosen_in_their_order(rows: list[Row]) -> None:
+    columns = ["retrieves", "em", "delta_em"]
+    heads = runs_csv(rows, columns).splitlines()[0].split(",")
+    assert heads[6::3] == ["retrieves %", "EM %", "ΔEM", "p of ΔEM"]
+    line = next(line for line in runs_latex(rows, columns).splitlines() if "method" in line)
+    assert line == r"method & n & retrieves \% & EM \% & $\Delta$EM \\"
+    assert "ΔF1" in runs_csv(rows, ["delta_f1"]) and "Delta" not in runs_latex(rows, ["f1"])
+    with pytest.raises(InputError, match="no column 'retrieve'; nearest: retrieves"):
+        check_columns(["em", "retrieve"])

@@ -1,0 +1,79 @@
+"""A language model's judgements of the answers of a run: a metric beside exact match.
+
+``judgements.json`` of a run directory, which `jaxrag.runs.judge` writes, has ``judge``, the model's
+name; ``language_model``, its identity; ``prompts`` and ``prompt``, the set and its texts; and
+``judgements`` by question id: ``prediction``, the answer that was judged, ``correct`` (null where
+the reply is no judgement), and ``reply`` or ``error``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.core.json_text import read_json_object
+from jaxrag.types import InputError
+
+FILE = "judgements.json"
+JUDGED = "judged"
+"""The metric: 1 for an answer that was judged correct, 0 for one that was not."""
+
+
+def read_judgements(run: Path) -> dict[str, Any]:
+    """The contents of a run's judgements; {} without any.
+
+    Raises:
+      InputError: the file is damaged.
+    """
+    file, way_out = run / FILE, "remove it, and judge the run again"
+    if not file.is_file():
+        return {}
+    found = read_json_object(file, what="the judgements of a run", way_out=way_out)
+    lines = found.get("judgements")
+    if not isinstance(lines, dict) or not all(isinstance(one, dict) for one in lines.values()):
+        raise InputError(f"{file} lacks judgements by question: {way_out}.")
+    return found
+
+
+def judged(
+    records: Sequence[Mapping[str, Any]], found: Mapping[str, Any]
+) -> Float[np.ndarray, " q"]:
+    """`JUDGED` of each record; NaN for one that was not judged, or has another answer since."""
+    lines = found.get("judgements", {})
+    return np.array([_judged(record, lines.get(record["question_id"])) for record in records])
+
+
+def _judged(record: Mapping[str, Any], line: Mapping[str, Any] | None) -> float:
+    if line is None or line.get("correct") is None:
+        return math.nan
+    return float(line["correct"]) if line["prediction"] == record.get("prediction") else math.nan
+
+
+def agreement(
+    found: Mapping[str, Any],
+    judged: Float[np.ndarray, " q"],
+    exact_match: Float[np.ndarray, " q"],
+) -> str:
+    """Who judged, how many replies were judgements, and how many agree with exact match.
+
+    Args:
+      found: contents of the run's judgements.
+      judged: as `judged` returns it.
+      exact_match: of the same questions.
+    """
+    both = ~np.isnan(judged) & ~np.isnan(exact_match)
+    asked = len(found["judgements"])
+    same = (judged == exact_match)[both]
+    text = f"judged by {found['judge']}: {both.sum():,} of {asked:,} replies are judgements"
+    if not len(same):
+        return text
+    missed = ((judged == 1) & (exact_match == 0)).sum()
+    return (
+        f"{text}, {100 * same.mean():.1f} % of which agree with exact match; correct by the judge "
+        f"alone: {missed:,}"
+    )
