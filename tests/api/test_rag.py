@@ -176,7 +176,7 @@ def test_a_failing_model_raises(config: str, monkeypatch: Any) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(LocalModel, "generate", fails)
+    monkeypatch.setattr(LocalModel, "generate_each", fails)
     with pytest.raises(RuntimeError, match="no luck"):
         jaxrag.load(config).answer(Question("new", "a question that no store has", ()))
 

@@ -53,7 +53,7 @@ def test_a_run_is_planned_executed_and_resumed(
         (search,) = record["trace"]["searches"]
         assert len(search["ids"]) <= 3 and search["scores"] == sorted(search["scores"])[::-1]
         assert record["cost"]["searches"] == 1
-    monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
+    monkeypatch.setattr(LocalModel, "generate_each", None)  # the store answers a second run
     assert execute(small, tmp_path / "again")["errors"] == 0
     again = (tmp_path / "again" / "answers.jsonl").read_bytes()
     assert again == (tmp_path / "run" / "answers.jsonl").read_bytes()

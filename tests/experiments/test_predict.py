@@ -29,7 +29,7 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
     answers = (tmp_path / "out.run" / "answers.jsonl").read_text()
     assert 'gold"' not in answers and json.loads(answers.splitlines()[0])["gold_answers"] == []
 
-    monkeypatch.setattr(LocalModel, "generate", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(LocalModel, "generate_each", lambda *_, **__: pytest.fail("asked again"))
     out.unlink()
     assert predict.main(["predict", *words]) == 0 and out.read_text() == before
     for wanted in (lines[1]["id"], "B C"):

@@ -63,7 +63,7 @@ def test_a_run_is_planned_executed_and_resumed(
         assert record["trace"]["selected"]["ids"] == one["ids"][:2]
         # every question's gold answer is "a", an article, which normalising takes away
         assert record["top_holds_answer"] is False
-    monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
+    monkeypatch.setattr(LocalModel, "generate_each", None)  # the store answers a second run
     tracked: list[Any] = []
     monkeypatch.setattr(
         shares,

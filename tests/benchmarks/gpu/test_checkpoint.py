@@ -18,7 +18,6 @@ def test_a_written_model_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     small = checkpoint.CONFIGS["Qwen2.5-7B"] | SMALL
     monkeypatch.setitem(checkpoint.CONFIGS, "small", small)
     path = checkpoint.write(tmp_path / "small", "small")
-    assert len(list(path.glob("*.safetensors"))) == 8
     model = load_local(path, dtype="float32", prefill_rows=2, rows=2)
     (answer,) = model.generate(["Capital of Peru?"], max_new_tokens=3)
     assert 1 <= len(answer.tokens) <= 3
