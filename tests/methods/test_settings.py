@@ -185,7 +185,6 @@ CASES = [
     for field, values in fields.items()
     for value in values
 ]
-TOLD_OTHERWISE = {Prompted: "at least 1 token and 1 query", Trained: "at least 1 token and 1 query"}
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), CASES)
@@ -193,9 +192,6 @@ def test_a_value_out_of_range_is_refused_by_field(kind: type, field: str, value:
     with pytest.raises(InputError) as refused:
         kind(**{field: value})
     told = str(refused.value)
-    if kind in TOLD_OTHERWISE:
-        assert TOLD_OTHERWISE[kind] in told
-        return
     assert re.search(rf"\b{field}\b", told), told
     assert isinstance(value, tuple) or str(value) in told, told
 
