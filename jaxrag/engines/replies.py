@@ -63,7 +63,9 @@ def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     choices = response.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise InputError(f"The server's response has no single choice: {reprlib.repr(response)}")
+        raise InputError(
+            f"The server's response has no single choice: {reprlib.repr(response)[:200]}"
+        )
     reason = choices[0].get("finish_reason")
     if reason is not None and str(reason).lower() not in _ENDED | _CUT:
         raise InputError(

@@ -79,7 +79,7 @@ def test_a_run_says_what_it_loads_and_compiles_before_it_does(
     watch(Folder, "load", "data")
     watch(files, "_open", "weights", latest=True)
     watch(Exact, "open", "index")
-    watch(LocalModel, "generate", "answers", stop=True)
+    watch(LocalModel, "generate_each", "answers", stop=True)
     with pytest.raises(SystemExit, match="answers"):
         main(["run", f"--config={config}", f"--workdir={tmp_path / 'run'}"])
     assert before["data"] == "loading the data set (Folder)"
