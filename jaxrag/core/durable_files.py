@@ -213,10 +213,11 @@ def make_directory(directory: Path, what: str) -> None:
       what: for the error, such as "a directory for the index".
 
     Raises:
-      InputError: the path, or that of a parent, is a file or a link to nothing.
+      InputError: the path, or that of a parent, is a file or a link to nothing; a full disk.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        with explain_limits(directory):
+            directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         kind = "a link to nothing" if Path(error.filename).is_symlink() else "a file"
         raise InputError(f"{error.filename} is {kind}, not {what}.") from None

@@ -10,6 +10,7 @@ from jaxrag.core.durable_files import (
     atomic_write,
     exclusive_directory,
     explain_limits,
+    make_directory,
     open_own,
     open_to_append,
     take_lock,
@@ -130,3 +131,12 @@ def test_a_link_to_nothing_is_no_directory(tmp_path) -> None:
         exclusive_directory(tmp_path / "index"),
     ):
         pass
+
+
+def test_a_directory_on_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", full)
+    with pytest.raises(InputError, match=r"(?i)disk .* full|no space"):
+        make_directory(tmp_path / "index", "a directory for the index")

@@ -290,7 +290,7 @@ def _begin(directory: Path, described: dict[str, Any]) -> None:
     """Records the source of the import, or refuses to resume from another source."""
     if (directory / manifests.NAME).exists():
         check_settings(directory, read_manifest(directory, _IMPORT).settings, described)
-    elif any(path.name != ".lock" for path in directory.iterdir()):
+    elif {path.name for path in directory.iterdir()} - {".lock", f"{manifests.NAME}.new"}:
         raise InputError(f"{directory} holds something else; give a directory for the import")
     else:
         Manifest(_IMPORT, described).write(directory)

@@ -198,6 +198,9 @@ def test_another_source_is_refused(tmp_path) -> None:
         import_published(tmp_path / "source", tmp_path / "to", dimension=D)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
+    (tmp_path / "killed").mkdir()  # while the first record was written
+    (tmp_path / "killed" / "manifest.json.new").write_text("{")
+    import_published(tmp_path / "source", tmp_path / "killed", dimension=D)
     with pytest.raises(InputError, match="holds something else"):
         import_published(tmp_path / "source", tmp_path / "full", dimension=D)
 
