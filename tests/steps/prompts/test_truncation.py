@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core import http
 from jaxrag.engines import vllm
-from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import VllmModel
@@ -345,7 +345,7 @@ def engines(directory, one_a_byte, monkeypatch):
     """Models by engine, each with a function that tells what tokens it was asked."""
     monkeypatch.setattr(vllm, "vllm_library", lambda: SimpleNamespace(SamplingParams=dict))
     monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
-    local, engine = NotedLocal.load(directory, max_length=LIMIT), FakeVllm()
+    local, engine = NotedLocal.load(Local(str(directory), max_length=LIMIT)), FakeVllm()
     encode = PromptEncoder(one_a_byte, template_options={}, max_length=LIMIT)
     own = VllmModel(engine, encode, ends=(257,), identity='{"engine":"vllm","template_options":{}}')
     with serving(max_length=LIMIT) as server:
