@@ -168,11 +168,13 @@ class AnswerRows:
                 yield from self._leave()
                 continue
             coming = len(read) or sum(len(numbers[i]) for i in reading.prepare())
-            wanted = min(coming, self._prefill.rows, len(self._answers))
-            if wanted > len(self._unused()):
+            # waiting for a row for each prompt would make all rows wait for the longest answer
+            wanted = min(coming, self._prefill.rows, max(1, len(self._answers) // 4))
+            if wanted > (unused := len(self._unused())):
                 self._step(wanted)
             elif step is not None and read:
-                self._enter(draws, step, [read.popleft() for _ in range(wanted)])
+                entering = min(len(read), unused)
+                self._enter(draws, step, [read.popleft() for _ in range(entering)])
             else:
                 step = reading.step()
                 done = [row for row in step.rows if row.done]
