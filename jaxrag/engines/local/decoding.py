@@ -173,7 +173,7 @@ class AnswerRows:
             if wanted > (unused := len(self._unused())):
                 self._step(wanted)
             elif step is not None and read:
-                entering = min(len(read), unused)
+                entering = min(len(read), unused, self._prefill.rows)
                 self._enter(draws, step, [read.popleft() for _ in range(entering)])
             else:
                 step = reading.step()
