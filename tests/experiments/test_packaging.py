@@ -131,11 +131,10 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     assert "What is the capital of Peru?" in output("ask", "--help")
     assert "dtr/table2" in output("reproduce", "--list")
     plan = output("run", "--config=configs/dtr.py:dtr@tiny", "--dry-run", "--workdir=run")
-    assert plan.startswith("method  dtr (dtr)")
+    assert plan.split()[:3] == ["method", "dtr", "(dtr)"]
     own = ("--config.method=twice.py:Twice", "--config.method.k=2", "--config.data.countries=2")
     plan = output("run", "--config=configs/dtr.py:dtr@tiny", *own, "--dry-run", "--workdir=run")
-    assert plan.startswith("method  twice (Twice)")
-    assert output("run", "--config=twice.py", "--dry-run").startswith("method  twice (Twice)")
+    assert plan.split()[:3] == ["method", "twice", "(Twice)"]
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda f: f.stem)
