@@ -67,13 +67,14 @@ def agreement(
       exact_match: of the same questions.
     """
     both = ~np.isnan(judged) & ~np.isnan(exact_match)
-    asked = len(found["judgements"])
+    replies = [line for line in found["judgements"].values() if {"reply", "error"} & line.keys()]
+    parsed = sum(line.get("correct") is not None for line in replies)
     same = (judged == exact_match)[both]
-    text = f"judged by {found['judge']}: {both.sum():,} of {asked:,} replies are judgements"
+    text = f"judged by {found['judge']}: {parsed:,} of {len(replies):,} replies are judgements"
     if not len(same):
         return text
     missed = ((judged == 1) & (exact_match == 0)).sum()
     return (
-        f"{text}, {100 * same.mean():.1f} % of which agree with exact match; correct by the judge "
-        f"alone: {missed:,}"
+        f"{text}; {100 * same.mean():.1f} % of judgements agree with exact match; correct by the "
+        f"judge alone: {missed:,}"
     )

@@ -147,14 +147,14 @@ def _spent(
 ) -> dict[str, Float[np.ndarray, "2 q"]]:
     """Costs of the direct answers, and of answers with retrieval after them."""
     known = {
-        _asked(record): record["cost"]
+        _direct_answer(record): record["cost"]
         for run in runs
         for record in run.records
         if record.get("cost", {}).get("llm_calls") == 1 and not record["trace"].get("searches")
     }
     spent = {name: np.full((2, len(ours)), math.nan) for name in COSTS}
     for row, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-        direct = known.get(_asked(own))
+        direct = known.get(_direct_answer(own))
         for name in COSTS:
             first = math.nan if direct is None else direct.get(name, 0)
             included = "direct" in other.get("trace", {})
@@ -163,8 +163,8 @@ def _spent(
     return spent
 
 
-def _asked(record: metrics.Record) -> tuple[str, Any, Any]:
-    """What tells a direct answer from others: its question, text and u."""
+def _direct_answer(record: metrics.Record) -> tuple[str, Any, Any]:
+    """Question, text and u of a record's direct answer."""
     direct = record.get("trace", {}).get("direct", {})
     return str(record["question_id"]), direct.get("text"), direct.get("u")
 

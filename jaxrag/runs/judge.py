@@ -57,7 +57,7 @@ class Judge:
         """Judges all answers of a run that have gold answers, into the run's `FILE`.
 
         Replies come from the store where they are known, so the same call goes on after an
-        interruption. An empty answer is incorrect unasked.
+        interruption. An empty answer is incorrect, without a call.
 
         Returns:
           Number of answers whose judgement ended in an error.

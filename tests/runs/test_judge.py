@@ -64,10 +64,11 @@ def test_answers_are_judged_once_and_shown_beside_exact_match(
         assert row.means["judged"].mean == pytest.approx(sum(known) / len(known))
         old = sum("of old" in line["prediction"] for i, line in lines.items() if i not in silent)
         share = 100 * (1 - old / len(known))
+        replies = sum(bool(line["prediction"].strip()) for line in lines.values())
         assert (
-            f"{row.label}: judged by scripted: {len(known)} of {len(lines)} replies are "
-            f"judgements, {share:.1f} % of which agree with exact match; correct by the judge "
-            f"alone: {old}."
+            f"{row.label}: judged by scripted: {replies - len(silent)} of {replies} replies are "
+            f"judgements; {share:.1f} % of judgements agree with exact match; correct by the "
+            f"judge alone: {old}."
         ) in row.notes
     asked = len(MODEL.prompts)
     assert asked and [judge.judge(run) for run in runs] == [0, 0] and len(MODEL.prompts) == asked

@@ -43,8 +43,8 @@ def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], fi
         f'<div class="controls" hidden><input type="range" max="{len(found) - 1}" value="{own}"'
         f' autocomplete="off" aria-label="Threshold of u">{pressed}</div>'
         f'<dl class="facts" aria-live="polite">{values}</dl>'
-        f"{_to_copy(arms, grid.rows[own][0])}"
-        f'<p class="note">{html_text(_origin(arms, labels))}</p></div>'
+        f"{_option_to_copy(arms, grid.rows[own][0])}"
+        f'<p class="note">{html_text(_runs_used(arms, labels))}</p></div>'
         f"<details><summary>All {len(found)} thresholds</summary>{grid.html()}</details></div>"
     )
 
@@ -70,7 +70,7 @@ def _points(change: Interval) -> str:
     return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def _to_copy(arms: Arms, threshold: str) -> str:
+def _option_to_copy(arms: Arms, threshold: str) -> str:
     """The setting as an option of the command line, where the source has a gate to set."""
     if arms.accepted is None or not arms.same:
         return ""
@@ -78,7 +78,7 @@ def _to_copy(arms: Arms, threshold: str) -> str:
     return f"<pre>--config.method.gate.threshold={shown}</pre>"
 
 
-def _origin(arms: Arms, labels: Sequence[str]) -> str:
+def _runs_used(arms: Arms, labels: Sequence[str]) -> str:
     """Which runs the values are made of, and what is assumed."""
     source, always = labels[arms.source], labels[arms.always]
     n = f"{len(arms.u):,} questions"
