@@ -374,7 +374,10 @@ def test_a_faulty_request_keeps_what_ended_before_it_in_its_batch(monkeypatch):
         return await Request(operation, i)
 
     monkeypatch.setattr("jaxrag.engines.scheduler.STORE_SECONDS", 0.0)
-    found = run([lambda i=i: method(i) for i in range(6)])
+    stored = []
+    methods = [lambda i=i: method(i) for i in range(6)]
+    found = run(methods, on_batch=lambda name, size: stored.append(size))
+    assert stored == [1, 1, 1, 1, 1]
     assert [found[i].value for i in range(6)] == [0, 2, 4, None, 8, 10]
     assert str(found[3].error) == "three"
     assert asked == [[0, 1, 2, 3, 4, 5], [3], [4, 5]]  # 0, 1 and 2 had ended

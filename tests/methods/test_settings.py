@@ -50,7 +50,7 @@ WRONG: dict[type, dict[str, list[Any]]] = {
     FixedMix: {"from_query": [0], "duplicates": ["drop"]},
     Search: {"m": [0], "read": [-1], "merge": ["best"]},
     Top: {"k": [0]},
-    AIS: {"score": ["sum"]},
+    AIS: {"k": [0], "score": ["sum"]},
     Rerank: {"k": [0]},
     # methods
     chain_of_thought.Config: {"reasoning_tokens": [0]},

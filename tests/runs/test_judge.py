@@ -49,6 +49,11 @@ def runs(tmp_path: Path) -> list[Path]:
 def test_answers_are_judged_once_and_shown_beside_exact_match(
     runs: list[Path], tmp_path: Path
 ) -> None:
+    file = runs[0] / "answers.jsonl"
+    first, *others = map(json.loads, file.read_text("utf-8").splitlines())
+    first["prediction"] = ""  # incorrect, without a call
+    file.write_text("".join(json.dumps(line) + "\n" for line in (first, *others)))
+    (runs[0] / "metrics.json").unlink()  # it has the hash of the answers
     judge = Judge(Scripted(), cache=str(tmp_path / "cache"))
     assert [judge.judge(run) for run in runs] == [0, 0]
     for run, row in zip(runs, summarise(runs), strict=True):
