@@ -40,7 +40,7 @@ WORDS = 100
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
 
 
-_HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # parsing some pages takes quadratic time
+_HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # some take quadratic time
 
 
 class Document(NamedTuple):
