@@ -113,7 +113,8 @@ class ExactIndex:
             at each search. None: see `device_budget`.
           first_pass: float type of the first pass; None: see `fast_type`. Results do not depend on
             it.
-          made_by, verify: see `open_matrix`.
+          made_by: see `open_matrix`.
+          verify: see `open_matrix`.
 
         Raises:
           InputError: an unknown metric; see `open_matrix`.

@@ -210,7 +210,9 @@ def import_published(
     Args:
       source: folder of the published files, see `open_published`.
       dimension: length of the query encoder's vectors.
-      directory, dtype, shard_rows: see `import_vectors`.
+      directory: see `import_vectors`.
+      dtype: see `import_vectors`.
+      shard_rows: see `import_vectors`.
 
     Raises:
       InputError: invalid files (see `open_published`), a vector that is not finite or of another

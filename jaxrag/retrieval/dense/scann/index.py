@@ -100,7 +100,10 @@ class ScannIndex:
         queries, once, see `jaxrag.retrieval.dense.scann.recall`.
 
         Args:
-          directory, encoder, passages, made_by: as of `ExactIndex.open`.
+          directory: as of `ExactIndex.open`, as are the next three.
+          encoder: of queries.
+          passages: its corpus.
+          made_by: see `open_matrix`.
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches.
