@@ -33,13 +33,6 @@ def test_content_depends_on_settings_and_bytes(tmp_path) -> None:
     assert one.content != m.Manifest("kind", {"x": 1}, files, True).content
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "kind"}', '"x"'])
-def test_a_damaged_manifest_is_refused(tmp_path, text: str) -> None:
-    (tmp_path / m.NAME).write_text(text)
-    with pytest.raises(InputError, match=r"manifest.json is damaged.*rebuild"):
-        m.read_manifest(tmp_path, "kind")
-
-
 def test_missing_and_foreign_manifests_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="holds no index"):
         m.read_manifest(tmp_path, "kind")
@@ -61,18 +54,3 @@ def test_every_difference_is_named(tmp_path) -> None:
     assert "encoder.pooling: the index has 'mean', this run has 'cls'" in message
     assert "encoder.prefix: the index has '', this run has 'q: '" in message
     assert "same" not in message.split("\n", 1)[1].replace("something", "")
-
-
-def test_damaged_files_are_found(tmp_path) -> None:
-    found = written(tmp_path)
-    path = tmp_path / "a.bin"
-    path.write_bytes(b"12X45")
-    m.check_files(tmp_path, found, verify=False)  # the size is right
-    with pytest.raises(InputError, match="hash differs"):
-        m.check_files(tmp_path, found, verify=None)  # small: read in full
-    path.write_bytes(b"1234")
-    with pytest.raises(InputError, match="4 bytes instead of 5"):
-        m.check_files(tmp_path, found, verify=False)
-    path.unlink()
-    with pytest.raises(InputError, match="missing"):
-        m.check_files(tmp_path, found, verify=False)

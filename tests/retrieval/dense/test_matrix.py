@@ -1,7 +1,5 @@
-import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest
+from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.dense.matrix import best_of, open_matrix, rank
 from jaxrag.types import InputError, Ranking
 from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, build_matrix, numbered
@@ -53,33 +50,6 @@ def test_rows_are_the_passages_vectors(count, shard_rows, block, dtype, data) ->
         assert np.array_equal(matrix[start:stop], expected[start:stop])
 
 
-@settings(max_examples=8, deadline=None)
-@given(
-    shard_rows=st.integers(4, 30),
-    block=st.integers(2, 12),
-    cuts=st.lists(st.integers(0, 30), max_size=3),
-)
-def test_an_interrupted_build_resumes(shard_rows, block, cuts) -> None:
-    passages = FakePassages(25)
-    sizes = {"shard_rows": shard_rows}
-    with tempfile.TemporaryDirectory() as directory:
-        broken, whole = Path(directory) / "broken", Path(directory) / "whole"
-        encoded = 0
-        for cut in cuts:
-            encoder = FakeEncoder(fails_after=cut, block=block)
-            try:
-                build_matrix(passages, encoder, broken, **sizes)
-            except RuntimeError:
-                with pytest.raises(InputError, match=r"incomplete.*goes on"):
-                    open_matrix(broken, passages, encoder)
-            encoded += encoder.encoded
-        last = FakeEncoder()
-        build_matrix(passages, last, broken, **sizes)
-        assert encoded + last.encoded == 25  # no passage twice
-        build_matrix(passages, FakeEncoder(), whole, **sizes)
-        assert contents(broken) == contents(whole)
-
-
 SLOW_BUILD = """
 import sys, time
 from tests.retrieval.fakes import FakeEncoder, FakePassages, build_matrix
@@ -115,44 +85,6 @@ def test_a_build_killed_at_random_moments_resumes(tmp_path) -> None:
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_a_build_stopped_before_recording_a_shard_resumes(tmp_path, monkeypatch) -> None:
-    whole = build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", shard_rows=10)
-    for method, encoded in (("write", 20), ("unlink", 10)):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at_second(patch, method)
-            build_matrix(FakePassages(30), FakeEncoder(), tmp_path / method, shard_rows=10)
-        rest = FakeEncoder()
-        build_matrix(FakePassages(30), rest, tmp_path / method, shard_rows=10)
-        assert rest.encoded == encoded
-        assert contents(tmp_path / method) == contents(whole.directory)
-
-
-def stop_at_second(patch, method: str) -> None:
-    """Interrupts where the first shard is to be recorded, or the second's journal removed."""
-    calls = []
-    owner = Manifest if method == "write" else Path
-    original = getattr(owner, method)
-
-    def stopping(*args, **kwargs):
-        if method == "unlink" and args[0].suffix != ".journal":  # of another file
-            return original(*args, **kwargs)
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*args, **kwargs)
-
-    patch.setattr(owner, method, stopping)
-
-
-def test_a_finished_build_is_not_repeated(tmp_path) -> None:
-    passages, encoder = FakePassages(30), FakeEncoder()
-    build_matrix(passages, encoder, tmp_path, shard_rows=10)
-    before = contents(tmp_path)
-    build_matrix(passages, encoder, tmp_path, shard_rows=10)
-    assert encoder.encoded == 30
-    assert contents(tmp_path) == before
-
-
 def test_the_manifest_shows_the_encoder_and_the_corpus(tmp_path) -> None:
     build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
     document = json.loads((tmp_path / "manifest.json").read_text())
@@ -174,49 +106,6 @@ def test_relative_directory(tmp_path, monkeypatch) -> None:
 def built(tmp_path):
     build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", shard_rows=10)
     return tmp_path / "i"
-
-
-def test_refuses_another_source(built) -> None:
-    passages, encoder = FakePassages(30), FakeEncoder()
-    with pytest.raises(InputError, match=r"encoder.model: the index has 'fake', this run has 'x'"):
-        open_matrix(built, passages, FakeEncoder(name="x"))
-    with pytest.raises(InputError, match=r"passages.identity: .*'fake'.*'other'"):
-        open_matrix(built, FakePassages(30, identity="other"), encoder)
-    with pytest.raises(InputError, match=r"passages.count: .*30.*29"):
-        open_matrix(built, FakePassages(29), encoder)
-    with pytest.raises(InputError, match=r"encoder\.model"):
-        build_matrix(passages, FakeEncoder(name="x"), built, shard_rows=10)
-    with pytest.raises(InputError, match=r"shard_rows: the index has 10, this run has 11"):
-        build_matrix(passages, encoder, built, shard_rows=11)
-    assert len(open_matrix(built, passages, encoder)) == 30
-
-
-def damage_bytes(directory: Path) -> str:
-    flip(directory / "vectors-00001.npy", 200)
-    return "hash differs"
-
-
-def damage_size(directory: Path) -> str:
-    path = directory / "vectors-00001.npy"
-    path.write_bytes(path.read_bytes()[:-3])
-    return "bytes instead of"
-
-
-def damage_gone(directory: Path) -> str:
-    (directory / "vectors-00001.npy").unlink()
-    return "missing"
-
-
-@pytest.mark.parametrize("damage", [damage_bytes, damage_size, damage_gone])
-def test_only_a_damaged_shard_is_rebuilt(built, damage) -> None:
-    whole = contents(built)
-    message = damage(built)
-    passages, encoder = FakePassages(30), FakeEncoder()
-    with pytest.raises(InputError, match=rf"damaged: .*{message}.*run its build again"):
-        open_matrix(built, passages, encoder)
-    build_matrix(passages, encoder, built, shard_rows=10)
-    assert encoder.encoded == 10
-    assert contents(built) == whole
 
 
 def test_verify_finds_changed_bytes(built, monkeypatch) -> None:
@@ -274,35 +163,6 @@ def test_refuses_vectors_of_another_length(tmp_path) -> None:
     encoder.embed_passages = FakeEncoder(dimension=16).embed_passages
     with pytest.raises(InputError, match=r"shape \(16,\) instead of \(17,\)"):
         build_matrix(FakePassages(3), encoder, tmp_path)
-
-
-def test_too_little_disk_space_is_detected_before_encoding(tmp_path, monkeypatch) -> None:
-    usage = type("usage", (), {"free": 30 * 16 * 2 - 1})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    encoder = FakeEncoder()
-    with pytest.raises(InputError, match="free some space"):
-        build_matrix(FakePassages(30), encoder, tmp_path)
-    assert encoder.encoded == 0
-
-
-def test_a_full_disk_loses_at_most_one_piece(tmp_path, monkeypatch) -> None:
-    writes = []
-
-    def to_disk(stream) -> None:
-        writes.append(stream)
-        if len(writes) == 9:  # two writes a piece: the fifth piece's vectors
-            raise OSError(errno.ENOSPC, "No space left on device")
-        stream.flush()
-
-    sizes = {"shard_rows": 10}  # pieces of 4, 4, 2 | 2, 4, 4 | ...
-    with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
-        patch.setattr(builds, "_to_disk", to_disk)
-        build_matrix(FakePassages(30), FakeEncoder(block=4), tmp_path / "i", **sizes)
-    rest = FakeEncoder()
-    build_matrix(FakePassages(30), rest, tmp_path / "i", **sizes)
-    assert rest.encoded == 18
-    build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", **sizes)
-    assert contents(tmp_path / "i") == contents(tmp_path / "whole")
 
 
 def test_rows_outside_the_corpus(built) -> None:

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import logging
 import pickle
@@ -14,7 +13,7 @@ from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.scann import recall as recalls
 from jaxrag.retrieval.dense.scann.index import ScannIndex, scann_footprint
 from jaxrag.retrieval.dense.scann.recall import Recall
-from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree
+from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.types import InputError
 from tests.retrieval.fakes import FakePassages, VectorEncoder, build_matrix, numbered
 
@@ -176,46 +175,6 @@ def copy(source, scann, tmp_path):
     shutil.copytree(source[0], directory)
     (folder,) = directory.glob("scann-*")
     return directory, *source[1:], folder
-
-
-def test_a_killed_build_goes_on(source, tmp_path, monkeypatch) -> None:
-    directory = tmp_path / "copy"
-    shutil.copytree(source[0], directory, ignore=shutil.ignore_patterns("scann-*"))
-    settings, code = dataclasses.replace(TREE, shard_rows=1500), Tree.codes
-    coded = []
-
-    def killed(self, vectors, leaves):
-        if sum(coded) > 2000:
-            raise KeyboardInterrupt
-        coded.append(len(vectors))
-        return code(self, vectors, leaves)
-
-    monkeypatch.setattr(Tree, "codes", killed)
-    with pytest.raises(KeyboardInterrupt):
-        ScannIndex.open(directory, *source[1:], settings=settings)
-    monkeypatch.undo()
-    (folder,) = directory.glob("scann-*")
-    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*-*.npy")}
-    tree = (folder / "tree" / "manifest.json").read_bytes()
-    assert len(before) == 4 + 2  # leaves of four shards, codes of two
-    index = ScannIndex.open(directory, *source[1:], settings=settings)
-    assert len(index.searchers.shards) == 4
-    assert (folder / "tree" / "manifest.json").read_bytes() == tree
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    again = tmp_path / "again"  # codes are those of an uninterrupted build with this tree
-    shutil.copytree(directory, again, ignore=shutil.ignore_patterns("codes", "leaves"))
-    assert ScannIndex.open(again, *source[1:], settings=settings).content == index.content
-
-
-@pytest.mark.parametrize("part", ["leaves", "codes"])
-def test_damaged_files_are_rebuilt(copy, scann, part) -> None:
-    *source, folder = copy
-    path = folder / part / f"{part}-00000.npy"
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert ScannIndex.open(*source, settings=TREE).content == scann.content  # the same bytes
-    path.write_bytes(data[:-5])
-    assert ScannIndex.open(*source, settings=TREE).content == scann.content  # the same bytes
 
 
 def test_a_damaged_tree_is_trained_again_and_rows_are_coded_again(copy, scann) -> None:
