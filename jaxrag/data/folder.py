@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
     qrels = source / "qrels.jsonl"
     records = cache / "digests"
     asked = hashed_once(questions, records)
-    judged = [hashed_once(qrels, records)] if qrels.is_file() else []
+    there = os.path.lexists(qrels)  # a link to nothing is no reason to go without
+    judged = [hashed_once(_file(source, "qrels", "gold passages"), records)] if there else []
     passages = _converted_corpus(searched, cache)
     own = searched.parent.resolve() == source.resolve()
     parts = [_key(asked), "".join(map(_key, judged)), passages.identity, own]

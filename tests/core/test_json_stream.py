@@ -76,13 +76,6 @@ def test_malformed_files_are_refused_with_the_byte(tmp_path, text, chunk):
     assert str(path) in str(caught.value)
 
 
-def test_not_utf8_is_refused(tmp_path):
-    path = tmp_path / "rows.json"
-    path.write_bytes('[{"a": "é"}]'.encode("latin-1"))
-    with pytest.raises(InputError, match="not UTF-8 near byte"):
-        list(read_elements(path))
-
-
 @contextlib.contextmanager
 def _peak_memory() -> Iterator[Callable[[], int]]:
     """A function that gives the most bytes that Python held since the block began."""

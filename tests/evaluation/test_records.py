@@ -183,42 +183,6 @@ def test_the_second_writer_is_refused(tmp_path: Path) -> None:
     start(tmp_path).close()
 
 
-@pytest.mark.parametrize("junk", ['{"question_id": 3}', "{torn", "[]", "null", '{"other": "x"}'])
-def test_a_corrupt_line_is_named(tmp_path: Path, junk: str) -> None:
-    killed_run(tmp_path)
-    file = tmp_path / "answers.jsonl"
-    lines = file.read_bytes().split(b"\n")
-    file.write_bytes(b"\n".join([*lines[:3], junk.encode(), *lines[3:]]))
-    for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
-        with pytest.raises(InputError, match=r"answers\.jsonl:4: not a JSON object"):
-            attempt()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("question", 1), ("gold_answers", "x"), ("prediction", None), ("trace", []), ("cost", 1)],
-)
-def test_an_answer_of_another_shape_is_named(tmp_path: Path, field: str, value: Any) -> None:
-    killed_run(tmp_path)
-    file = tmp_path / "answers.jsonl"
-    lines = [line(i) for i in IDS[:3]]
-    lines[2] |= {field: value}
-    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
-    for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
-        with pytest.raises(InputError, match=rf"answers\.jsonl:3: .*{field}.*; remove the line"):
-            attempt()
-
-
-@pytest.mark.parametrize("name", ["timings.jsonl", "passages.jsonl"])
-def test_a_timing_or_passage_without_a_field_is_named(tmp_path: Path, name: str) -> None:
-    whole_run(tmp_path)
-    (tmp_path / name).write_text(
-        '{"question_id": "q00", "id": "7", "secondr": 1.0, "tjtle": "T"}\n'
-    )
-    with pytest.raises(InputError, match=rf"{name}:1: .*without '\w+'.*; remove the line"):
-        (read_run if name[0] == "t" else read_passages)(tmp_path)
-
-
 def test_answers_that_changed_after_the_end_are_refused(tmp_path: Path) -> None:
     whole = whole_run(tmp_path)
     file = tmp_path / "answers.jsonl"

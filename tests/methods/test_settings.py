@@ -26,6 +26,7 @@ from jaxrag.methods.r3 import answer_probability
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.methods.self_rag import self_rag
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat
@@ -177,7 +178,8 @@ WRONG: dict[type, dict[str, list[Any]]] = {
         "fresh_after_days": [-1],
     },
     Sidr: {"search": ["gamma"], "m": [0]},
-    FaissFlat: {"memory_gb": [-1.0]},
+    Bm25: {"variant": ["bm25+"], "k1": [-1.0, INF], "b": [1.5, NAN]},
+    FaissFlat: {"memory_gb": [-1.0, INF, NAN]},
 }
 CASES = [
     pytest.param(kind, field, value, id=f"{kind.__module__[7:]}.{kind.__name__}-{field}={value}")

@@ -20,12 +20,3 @@ def test_rows_have_the_types_of_json(tmp_path):
     assert [row.fields for row in found] == rows
     with pytest.raises(InputError, match=r"rows\.parquet, row 1: field 'exp' is null"):
         found[0].string("exp")
-
-
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "rows.parquet"
-    with pytest.raises(InputError, match="no such file"):
-        next(read_parquet(path))
-    path.write_bytes(b"PAR1 not parquet PAR1")
-    with pytest.raises(InputError, match="not a parquet file, or damaged after row 0"):
-        next(read_parquet(path))

@@ -193,14 +193,6 @@ def test_faulty_weights_are_refused(tmp_path: Path) -> None:
     assert "different embedding tables" in message("two", CONFIGS["1.1"], two)
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
-    small_t5.write(tmp_path, CONFIGS["1.0"])
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(InputError, match=r"model\.safetensors is truncated"):
-        load_t5(tmp_path, dtype=FLOAT32)
-
-
 def test_float16_and_trees_of_another_shape_are_refused(tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS["1.0"])
     with pytest.raises(InputError, match="float16"):

@@ -196,16 +196,9 @@ def test_labels_of_each_kind(tmp_path: Path) -> None:
     [
         ({"labels": [1, 2, 3]}, "field 'labels' has 3 items; there are 4 rewrites"),
         ({"labels": [1, 2, NAN, 0]}, "field 'labels' item 3 is nan; a whole number from 0"),
-        ({"labels": [1, 2, 0.5, 0]}, "field 'labels' item 3 is 0.5"),
         ({"labels": [1, -2, 0, 0]}, "field 'labels' item 2 is -2"),
-        ({"labels": [1, True, 0, 0]}, "field 'labels' item 2 is True"),
-        ({"labels": None}, "field 'labels' is null"),
-        ({"labels": 3}, "field 'labels' has no list"),
-        ({"labels": ...}, "field 'labels' is missing; the line has question_id"),
         ({"labels_gold": [0]}, "field 'labels_gold' has 1 items"),
         ({"rewrites": ["the cat"]}, "field 'rewrites' has 1 item"),
-        ({"rewrites": ["a", " ", "b", "c"]}, "field 'rewrites' item 2 is blank"),
-        ({"question": ...}, "field 'question' is missing"),
         ({"question_id": "q0"}, "field 'question_id' is 'q0', as in line 1"),
     ],
 )
