@@ -84,7 +84,8 @@ def _reset(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
     setting = next((cell.setting for cell in cells if cell.interval and cell.setting), "")
     if setting == CALIBRATED:
         as_printed = _THRESHOLD.search(row.label)
-        printed = as_printed[1] if as_printed else "printed"
+        whose = f"{row.generator} at " if row.generator else ""  # another's share is another row
+        printed = f"{whose}{as_printed[1]}" if as_printed else "printed"
         setting = f"set to retrieve as often as {printed}"
     if not setting or setting in row.label:
         return row

@@ -261,7 +261,7 @@ def test_records_keep_the_values_of_questions() -> None:
     [
         ("DTR (u = 0.001)", "u = 0.2", "DTR (u = 0.2), m"),
         ("DTR (u = 0.2)", "u = 0.2", "DTR (u = 0.2), m"),
-        ("DTR (u = 0.001)", CALIBRATED, "DTR (set to retrieve as often as u = 0.001), m"),
+        ("DTR (u = 0.001)", CALIBRATED, "DTR (set to retrieve as often as big at u = 0.001), m"),
         ("PAIRS", "f1 = 0.4", "PAIRS (f1 = 0.4), m"),
         ("PAIRS", CALIBRATED, "PAIRS (set to retrieve as often as printed), m"),
     ],
