@@ -132,7 +132,7 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
 
     Args:
       runs: run directories, parents of some, patterns such as "runs/*", or results of `run`.
-      baseline: method or directory name; where there is no such run, the first one is taken.
+      baseline: method, label or directory of a run; without the default, the first one is taken.
 
     Raises:
       InputError: no run was given, or one is not a run directory.

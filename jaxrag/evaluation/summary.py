@@ -22,6 +22,7 @@ from jaxrag.evaluation.significance import (
     intervals,
     paired_difference,
 )
+from jaxrag.types import InputError
 
 BASELINE = "standard_rag"
 EXACT_BELOW = 50  # questions; with fewer a bootstrap interval is too narrow
@@ -70,21 +71,26 @@ def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> li
 
     Args:
       run_dirs: run directories; the order is kept within a data set.
-      baseline: method or directory name to compare with; where a data set has no such run, its
-        first one is taken.
+      baseline: method, label or directory of the run to compare with; where a data set has no
+        such run, its first one is taken.
 
     Raises:
-      InputError: one is not a run directory, or two use one id for different questions.
+      InputError: one is not a run directory, two use one id for different questions, or
+        ``baseline`` is not the default and no data set has it.
     """
     return summarise_read([read_run(path) for path in run_dirs], baseline=baseline)
 
 
 def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> list[Row]:
     """As ``summarise``, for runs that have been read already; grouped by data set."""
-    rows = []
-    for members in by_dataset(runs).values():
+    rows, groups = [], by_dataset(runs).values()
+    places = [_baselines(members, baseline) for members in groups]
+    if runs and baseline != BASELINE and not any(places):
+        names = ", ".join(name for members in groups for name in labels(members))
+        raise InputError(f"baseline {baseline!r} is none of the runs: {names}")
+    for members, found in zip(groups, places, strict=True):
         columns = [_scores(run) for run in members]
-        reference = _baseline(members, baseline)
+        reference = (found or [0])[0]
         names = labels(members)
         for run, label, own in zip(members, names, columns, strict=True):
             compared, same = {}, dict[str, Interval]()
@@ -195,6 +201,12 @@ def labels(runs: Sequence[RunRecords]) -> list[str]:
     ]
 
 
-def _baseline(runs: Sequence[RunRecords], wanted: str) -> int:
-    names = [{name_of(run.config, "method"), run.path.name} for run in runs]
-    return next((i for i, name in enumerate(names) if wanted in name), 0)
+def _baselines(runs: Sequence[RunRecords], wanted: str) -> list[int]:
+    """Places of the runs that are meant by a method, a label or a directory."""
+    path = Path(wanted).absolute()
+    return [
+        i
+        for i, (run, label) in enumerate(zip(runs, labels(runs), strict=True))
+        if wanted in (name_of(run.config, "method"), label, run.path.name)
+        or run.path.absolute() == path
+    ]

@@ -91,7 +91,9 @@ def test_a_line_says_where_interval_and_test_disagree(tmp_path: Path) -> None:
 
 def test_the_baseline_can_be_named(runs: list[Path]) -> None:
     assert [row.baseline for row in summarise(runs, baseline="dtr")] == ["dtr", "dtr", ""]
-    assert next(row.baseline for row in summarise(runs, baseline="other")) == ""
+    assert [row.baseline for row in summarise(runs, baseline=f"{runs[2]}/")] == ["dtr", "dtr", ""]
+    with pytest.raises(InputError, match=r"'other' is none of the runs: no_retr"):
+        summarise(runs, baseline="other")
 
 
 def test_two_runs_of_a_method_have_different_labels(tmp_path: Path) -> None:
