@@ -10,6 +10,7 @@ import ast
 import difflib
 import functools
 import json
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,13 @@ from jaxrag.core.packed_files import count_lines, open_packed
 from jaxrag.types import InputError
 
 _LONGEST_LIST, _LONGEST_NAME = 100_000, 100  # characters that are looked into
+_ALSO_CALLED: dict[str, tuple[str, ...]] = {
+    "answers": ("gold", "target", "output", "label", "reference", "solution", "truth", "response"),
+    "choices": ("option", "candidate"),
+    "title": ("heading", "headline"),
+}
+"""Words in other names of a field, singular."""
+_log = logging.getLogger("jaxrag")
 
 
 class InputLine(NamedTuple):
@@ -85,16 +93,22 @@ class InputLine(NamedTuple):
         return tuple(self._checked_unicode(field, item) for item in value)
 
     def answers(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
-        """`strings` without repetitions; a string that is itself a written list is refused."""
+        """`strings` without repetitions; a string that is itself a written list is refused.
+
+        Of numbers alone it may be an interval or a point, which the log tells.
+        """
         items = self.strings(field, optional=optional)
         for position, item in enumerate(items, 1):
-            if written_list(item):
-                raise self.error(
-                    field,
-                    f"item {position} is {item[:60]!r}, a list written as a string: "
-                    "put the strings of that list in its place",
-                )
+            problem = f"item {position} is {item[:60]!r}, a list written as a string: "
+            if _is_written(item):
+                raise self.error(field, problem + "put the strings of that list in its place")
+            if item.strip()[0] in "[{":
+                _tell_of_brackets(self.path, self.inside + field)
         return tuple(dict.fromkeys(items))
+
+    def answer(self, field: str) -> tuple[str, ...]:
+        """A field's one answer, as `answers`."""
+        return self._replace(fields={field: [self.string(field)]}).answers(field)
 
     def items(self, field: str, *, optional: bool = False) -> list[Any]:
         """A field's list; only if optional may it be empty or missing."""
@@ -184,7 +198,8 @@ def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLi
 
     Raises:
       InputError: a record lacks a field that others have, and has one with a similar name that
-        they have not, such as "answer" for "answers".
+        they have not, such as "answer" for "answers"; or no record has the field, and one has a
+        text or a list under another name of it.
     """
     beside: dict[str, set[str]] = {}
     doubtful: dict[str, tuple[InputLine, str]] = {}
@@ -198,31 +213,72 @@ def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLi
             if name and name not in beside.get(field, (name,)):
                 raise other.error(name, f"is {field!r} on other {other.unit}s: give it that name")
         yield record
+    for field in doubtful.keys() - beside.keys():
+        other, name = doubtful[field]
+        if _is_name_of(field, name, last=True) and isinstance(other.fields[name], (str, list)):
+            raise other.error(name, f"is called {field!r} here: rename it, or remove it")
 
 
 @functools.lru_cache(maxsize=1024)
 def _similar(field: str, names: tuple[str, ...]) -> str:
     def alike(name: str) -> bool:
-        words = {word.rstrip("s") for word in re.split(r"[\W_]+", name.casefold())}
         ratio = difflib.SequenceMatcher(None, field, name.casefold()).ratio()
-        return field.rstrip("s") in words or ratio >= 0.8
+        return _is_name_of(field, name) or ratio >= 0.8
 
     return next((name for name in names if len(name) < _LONGEST_NAME and alike(name)), "")
 
 
+def _is_name_of(field: str, name: str, *, last: bool = False) -> bool:
+    """Whether a word of a name means the field: "possible_answer" or "target" its answers.
+
+    ``last``: its last word, or one that says no more than it ("answer_type" names no answers).
+    """
+    meant = {field.rstrip("s"), *_ALSO_CALLED.get(field, ())}
+    words = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
+    words = [word.rstrip("s") for word in words]
+    named = not meant.isdisjoint(words)
+    return named and (not last or words[-1] in meant | {"key", "text", "value", "aliase"})
+
+
 def written_list(text: str) -> list[str] | None:
     """Parses a list of strings that is written as in Python or JSON; None for any other text."""
-    if text.strip()[:1] not in ("[", "(") or len(text) > _LONGEST_LIST:
+    value = _written(text) if text.strip()[:1] in ("[", "(") else None
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        return None
+    return list(value)
+
+
+def _is_written(text: str) -> bool:
+    """Whether a text is a collection as Python, NumPy or JSON write it, not of numbers alone."""
+    text = text.strip()
+    if re.match(r"(?:array|list|tuple|set|dict)\((?:[\[({]|\)$)", text):
+        return True
+    value = _written(re.sub(r"\bnan\b", "None", text)) if text[0] in "[({" else None
+    if not isinstance(value, (list, tuple, set, dict)):
+        return False
+    return not value or any(
+        isinstance(one, bool) or not isinstance(one, (int, float)) for one in value
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _tell_of_brackets(path: Path, field: str) -> None:
+    _log.warning(
+        "%s: field %r has texts that begin with a bracket, compared as they are", path, field
+    )
+
+
+def _written(text: str) -> Any:
+    """The value of a text that is written as in Python or JSON; None for any other text."""
+    if len(text) > _LONGEST_LIST:
         return None
     for read in (ast.literal_eval, json.loads):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a backslash before another letter
-                value = read(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+                return read(text.strip())
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
-        if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
-            return list(value)
     return None
 
 

@@ -20,16 +20,18 @@ def read_table(
     path: Path,
     *,
     columns: Sequence[str] = (),
+    header: Sequence[str] = (),
     separator: str = "\t",
     quoted: bool = False,
     ragged: bool = False,
     member: str = "",
 ) -> Iterator[InputLine]:
-    """The rows of a table, which may be packed, as records of strings.
+    """The rows of a table, which may be packed, as records of strings. Blank lines are skipped.
 
     Args:
       path: the file.
       columns: names of the columns of a file without a header line; () for one with a header.
+      header: columns that the header line must have.
       separator: between columns; " " stands for any run of spaces and tabs.
       quoted: cells may be in double quotes, with doubled quotes, tabs and line ends inside, as CSV
         writers do; otherwise a quote is a character like any other.
@@ -38,8 +40,8 @@ def read_table(
       member: the path may also be that of an archive that has the table under this name.
 
     Raises:
-      InputError: a row has another number of columns, a cell is not UTF-8 or has a NUL, a quote is
-        not closed, or the packed file is damaged.
+      InputError: the header lacks a column, a row has another number of columns, a cell is not
+        UTF-8 or has a NUL, a quote is not closed, or the packed file is damaged.
     """
     with open_published(path, member) if member else open_packed(path) as stream:
         lines = _decoded(path, stream)
@@ -51,7 +53,7 @@ def read_table(
         names, left_out = list(columns), []
         for number, cells in rows:
             if not names:
-                names = _header(path, cells)
+                names = _header(path, number, cells, header)
                 continue
             if len(cells) != len(names) and ragged:
                 left_out.append(number)
@@ -62,6 +64,8 @@ def read_table(
                 )
             else:
                 yield InputLine(path, number, dict(zip(names, cells, strict=True)))
+        if not names and header:
+            raise InputError(f"{path} is empty; a header line with {', '.join(header)} is needed")
         if left_out:
             _log.warning(
                 "%s: left out %d rows that have not %d columns; the first is on line %d",
@@ -72,9 +76,14 @@ def read_table(
             )
 
 
-def _header(path: Path, cells: list[str]) -> list[str]:
+def _header(path: Path, number: int, cells: list[str], needed: Sequence[str]) -> list[str]:
+    if not {*needed} <= {*cells}:
+        raise InputError(
+            f"{path}, line {number} is {' | '.join(cells)[:80]!r}; a header line with the columns "
+            f"{', '.join(needed)} is needed before the rows"
+        )
     if (twice := first_twice(cells)) is not None:
-        raise InputError(f"{path}, line 1: column {twice!r} occurs twice in the header")
+        raise InputError(f"{path}, line {number}: column {twice!r} occurs twice in the header")
     return cells
 
 
@@ -89,7 +98,8 @@ def _decoded(path: Path, stream: Iterable[bytes]) -> Iterator[str]:
 def _plain_rows(lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     split = None if separator == " " else separator
     for number, line in enumerate(lines, 1):
-        yield number, line.rstrip("\r\n").split(split)
+        if line.strip("\r\n"):
+            yield number, line.rstrip("\r\n").split(split)
 
 
 def _quoted_rows(

@@ -47,8 +47,6 @@ class Dataset(NamedTuple):
       grades: relevance of all judged passages by question id and passage id, where it is graded;
         empty otherwise. 0 is not relevant.
       split: that the questions are of; "" for a draw.
-      own: queries are passages of the corpus (BEIR's ArguAna and Quora): a passage with the id of a
-        query is no result for it, as in BEIR's evaluation.
     """
 
     name: str
@@ -58,7 +56,6 @@ class Dataset(NamedTuple):
     identity: str
     grades: Mapping[str, Mapping[str, int]] = {}
     split: str = ""
-    own: bool = False
 
     @property
     def label(self) -> str:
@@ -201,6 +198,20 @@ def read_dataset(
         grades=_graded(labelled),
         split=split,
     )
+
+
+def without_themselves(dataset: Dataset) -> Dataset:
+    """The data set in which no question finds the passage that has its id.
+
+    Queries may be passages of the corpus, as in BEIR's ArguAna and Quora, whose evaluation leaves
+    these out, too.
+    """
+    there = dataset.passages.has([question.id for question in dataset.questions])
+    questions = (
+        dataclasses.replace(question, hidden=(question.id,)) if found else question
+        for question, found in zip(dataset.questions, there, strict=True)
+    )
+    return dataset._replace(questions=tuple(questions))
 
 
 def without_own(dataset: Dataset) -> Dataset:

@@ -85,7 +85,6 @@ class Draw:
             source.passages,
             {q.id: gold[q.id] for q in parts[self.part] if q.id in gold},
             digest(canonical([source.identity, other.identity, *draw])),
-            own=source.own,
         )
 
     def part_of(self, number: int) -> str:

@@ -25,7 +25,7 @@ from jaxrag.data.conversion import (
     short_hash,
 )
 from jaxrag.data.corpora import TITLE_CORPORA, open_corpus
-from jaxrag.data.dataset import Dataset, LabelledQuestion, SetRow
+from jaxrag.data.dataset import Dataset, LabelledQuestion, SetRow, without_themselves
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.formats.hotpot import read_hotpot
@@ -82,7 +82,7 @@ class Published(QuestionFiles):
         root = convert_questions(Path(cache), self.split, key, labelled)
         label = Path(self.path).name.split(".")[0]
         found = self.converted(label, root, passages, corpus=name)
-        return found._replace(own=source.corpus is not None)
+        return found if source.corpus is None else without_themselves(found)
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""

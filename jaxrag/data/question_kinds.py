@@ -20,6 +20,8 @@ Role = Literal["context", "fact_checking", "yes_no", "labels", "multiple_choice"
 TASKS = ("open", "fact_checking", "yes_no", "labels", "multiple_choice")
 VERDICTS = ("true", "false")
 YES_NO = ("yes", "no")
+FEVER = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
+"""FEVER's labels of statements, in lower case, and what they mean."""
 LETTERS = string.ascii_uppercase
 
 
@@ -28,7 +30,7 @@ def role_of(question: Question) -> Role:
 
     Raises:
       InputError: the task is unknown, there are too few, too many or repeated choices, or the gold
-        answer of a yes/no question or of one with labels is none of them.
+        answer of a statement, a yes/no question or one with labels is none of them.
     """
     if question.task not in TASKS:
         raise InputError(
@@ -37,12 +39,13 @@ def role_of(question: Question) -> Role:
     if question.task == "labels":
         _check_labels(question)
         return "labels"
+    allowed = {"yes_no": YES_NO, "fact_checking": VERDICTS}.get(question.task)
+    if allowed and {answer.strip().lower() for answer in question.answers} - {*allowed}:
+        raise InputError(
+            f"Question {question.id} has the task {question.task}, but its gold answer is "
+            f"{list(question.answers)}, not {' or '.join(allowed)}: set data.task to open."
+        )
     if question.task == "yes_no":
-        if {answer.lower() for answer in question.answers} - {*YES_NO}:
-            raise InputError(
-                f"Question {question.id} has the task yes_no, but its gold answer is "
-                f"{list(question.answers)}: set data.task to open."
-            )
         return "yes_no"
     choices = {choice.lower() for choice in question.choices}
     if question.task == "fact_checking" or choices == {*VERDICTS}:
@@ -74,12 +77,18 @@ def _check_labels(question: Question) -> None:
 def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Question:
     """The question with the task, and the labels if there are any, that settings give its data.
 
+    Of a statement, FEVER's labels become true and false; of a question with choices, see
+    `with_chosen_answers`.
+
     Raises:
       InputError: its gold answer does not fit them.
     """
     changed = dataclasses.replace(question, task=task, choices=labels or question.choices)
+    if task == "fact_checking":
+        answers = (FEVER.get(answer.strip().lower(), answer) for answer in question.answers)
+        changed = dataclasses.replace(changed, answers=tuple(dict.fromkeys(answers)))
     role_of(changed)
-    return changed
+    return with_chosen_answers(changed) if task == "multiple_choice" else changed
 
 
 def with_chosen_answers(question: Question) -> Question:

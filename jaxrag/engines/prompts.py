@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("jaxrag")
-_RENDER = Bounded("jaxrag.engines.chat_template", "render")
+_RENDER = Bounded("jaxrag.engines.chat_template", "render", seconds=0.5)
 _Turn = dict[str, str]
 _DATE = datetime.date(2024, 7, 26)  # Llama 3's own default
 _CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
@@ -70,6 +70,8 @@ def render_chat(
         dated = _CALL.sub(lambda call: json.dumps(day.strftime(call[2])), template)
         options["chat_template"] = dated
         form = _accepted_form(tokenizer, roles, canonical(options))
+        if isinstance(form, Exception):
+            raise form
         return _rendered(tokenizer, form(messages), options)
     except LimitError:
         raise
@@ -104,18 +106,23 @@ def _date(text: object) -> datetime.date:
 @functools.lru_cache(maxsize=64)
 def _accepted_form(
     tokenizer: PreTrainedTokenizerFast, roles: tuple[str, ...], options: str
-) -> Callable[[list[_Turn]], list[_Turn]]:
+) -> Callable[[list[_Turn]], list[_Turn]] | Exception:
     """The first form of messages of these roles of which the template loses and refuses nothing.
 
-    That is as they are; with the system message before the first user message, with an empty line
-    between them (Gemma refuses it, Phi-3 loses it); or all in one user message (templates that
-    show the last message only). It is found by rendering names in the place of the contents;
-    ``options``, as JSON, are those of the template and itself.
+    Without one, why the first is refused. The forms are: as they are; with the system message
+    before the first user message, with an empty line between them (Gemma refuses it, Phi-3 loses
+    it); or all in one user message (templates that show the last message only). It is found by
+    rendering names in the place of the contents; ``options``, as JSON, are those of the template
+    and itself.
     """
     refused: Exception | None = None
+    tried: list[list[_Turn]] = []
     plain = set(roles) <= {"system", "user", "assistant"}
     for form in (list, merged_system, *([_in_one] if plain else [])):
         named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
+        if named in tried:  # a rendering may take half a second
+            continue
+        tried.append(named)
         try:
             text = _rendered(tokenizer, named, json.loads(options))
         except LimitError:
@@ -127,7 +134,7 @@ def _accepted_form(
             if form is not list:
                 _log.info("The chat template does not take %s: %s", ", ".join(roles), form.__doc__)
             return form
-    raise refused or ValueError("it leaves some of them out")
+    return refused or ValueError("it leaves some of them out")
 
 
 def merged_system(messages: list[_Turn]) -> list[_Turn]:

@@ -44,6 +44,10 @@ def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
     def count(part: Callable[[Record], object]) -> int:
         return sum(part(ours.records[a]) != part(theirs.records[b]) for a, b in shared)
 
+    if not shared:
+        return ["they share no question, so none is paired"]
+    if len({run.config.get("normalization") for run in (ours, theirs)}) > 1:
+        sentences.append("normalisations of answers differ: compare no accuracy")
     of = f"of {len(shared):,} shared questions"
     if other := count(_gold):
         sentences.append(f"gold answers differ for {other:,} {of}, which are not paired")

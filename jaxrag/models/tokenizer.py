@@ -24,8 +24,9 @@ from tokenizers import (
 
 from jaxrag.core.bounded import Bounded, LimitError
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_config
+from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_config, read_json
 from jaxrag.models.checkpoint.gguf import listed, metadata
+from jaxrag.models.tokenizer_trial import MOST_ADDED
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 """What `save_pretrained` writes of a fast tokenizer."""
 
 _MOST_BYTES = 100_000_000  # of one of a tokenizer's files; the largest published have 33 MB
-_MOST_ADDED = 1 << 14  # control tokens of a GGUF file; Gemma 3 has 6,000
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
 # Pre-tokenization of Llama 3 and Qwen: contractions, words with at most one leading punctuation
@@ -116,6 +116,10 @@ def _from_files(path: Path) -> PreTrainedTokenizerFast:
             check_file(file, _MOST_BYTES)
         elif file.suffix in (".json", ".jinja"):
             check_file(file, MOST_JSON)
+    settings = path / "tokenizer_config.json"
+    added = read_json(settings).get("added_tokens_decoder") if settings.exists() else None
+    if isinstance(added, dict) and len(added) > MOST_ADDED:
+        raise InputError(f"{settings} has {len(added):,} added tokens, of at most {MOST_ADDED:,}.")
     kind = str(read_config(path).get("model_type")) if (path / "config.json").exists() else ""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         trial = pool.submit(_try, path / "tokenizer.json")
@@ -137,7 +141,7 @@ def _try(file: Path) -> None:
     Its regular expressions may never end, and a panic of the library would end this process.
 
     Raises:
-      InputError: it takes more than 4 s or 1 GiB, or panics.
+      InputError: it takes more than 4 s or 1 GiB, has too many added tokens, or panics.
     """
     trial = Bounded("jaxrag.models.tokenizer_trial", "read_texts", seconds=4.0, memory=1 << 30)
     try:
@@ -226,8 +230,8 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
     if len(types) != len(tokens):
         raise InputError(f"{path}: {len(tokens)} tokens but {len(types)} token types.")
     added = [i for i, type_ in enumerate(types) if type_ in (_CONTROL, _USER_DEFINED)]
-    if len(added) > _MOST_ADDED:
-        raise InputError(f"{path} has {len(added):,} control tokens, of at most {_MOST_ADDED:,}.")
+    if len(added) > MOST_ADDED:
+        raise InputError(f"{path} has {len(added):,} control tokens, of at most {MOST_ADDED:,}.")
     backend = _byte_level_bpe(path, values.get("tokenizer.ggml.pre", "gpt-2"), tokens, merges)
     backend.add_tokens(
         [AddedToken(tokens[i], special=types[i] == _CONTROL, normalized=False) for i in added]

@@ -6,6 +6,9 @@ import string
 
 from tokenizers import Tokenizer
 
+MOST_ADDED = 1 << 14
+"""Most added tokens, each of which takes time to load; Gemma 3 has 6,000."""
+
 # Regular expressions that take exponential time do so on one of these: long runs of a character or
 # of words, with an end that does not match.
 _TEXTS = (
@@ -22,7 +25,13 @@ _TEXTS = (
 
 
 def read_texts(path: str) -> int:
-    """Tokens of some texts with the tokenizer in a file, encoded and decoded."""
+    """Tokens of some texts with the tokenizer in a file, encoded and decoded.
+
+    Raises:
+      MemoryError: it has more than `MOST_ADDED` added tokens.
+    """
     tokenizer = Tokenizer.from_file(path)
+    if (added := len(tokenizer.get_added_tokens_decoder())) > MOST_ADDED:
+        raise MemoryError(f"it has {added:,} added tokens, of at most {MOST_ADDED:,}")
     encodings = [tokenizer.encode(text) for text in _TEXTS]
     return sum(len(tokenizer.decode(encoding.ids)) for encoding in encodings)

@@ -220,17 +220,28 @@ def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> li
 def search_for(
     index: Retriever | TextRetriever, dataset: Dataset, questions: Sequence[Question], k: int
 ) -> list[Ranking]:
-    """The ``k`` best passages of each question, without its own where `Dataset.own` says so."""
-    rankings = search(index, [question.text for question in questions], k + dataset.own)
-    if not dataset.own:
-        return rankings
-    own = dataset.passages.rows_of([question.id for question in questions])
-    others = []
+    """The ``k`` best passages of each question, without those that are hidden from it."""
+    texts = [question.text for question in questions]
+    return visible(search(index, texts, k + most_hidden(dataset)), dataset, questions, k)
+
+
+def most_hidden(dataset: Dataset) -> int:
+    """Most passages that are hidden from a question."""
+    return max((len(question.hidden) for question in dataset.questions), default=0)
+
+
+def visible(
+    rankings: Sequence[Ranking], dataset: Dataset, questions: Sequence[Question], k: int
+) -> list[Ranking]:
+    """The ``k`` best of each question's ranking, without passages that are hidden from it."""
+    rows = dataset.passages.rows_of([one for question in questions for one in question.hidden])
+    found = []
     for question, ranking in zip(questions, rankings, strict=True):
-        places = [i for i, row in enumerate(ranking.ids) if row != own.get(question.id)][:k]
+        hidden = {rows[one] for one in question.hidden if one in rows}
+        places = [i for i, row in enumerate(ranking.ids) if row not in hidden][:k]
         ids = tuple(ranking.ids[i] for i in places)
-        others.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
-    return others
+        found.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
+    return found
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:

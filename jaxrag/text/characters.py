@@ -9,6 +9,7 @@ import unicodedata
 
 _SIGNS = dict.fromkeys(map(ord, "\u00b4\u02b9\u02bb\u02bc\u2044\u2212"), "")
 """Signs that serve as apostrophe, slash or minus without being Unicode punctuation."""
+_SIGNS |= dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"), "")  # invisible ones
 
 
 @functools.cache

@@ -10,13 +10,21 @@ from jaxrag.text.reasoning import answer_start
 _INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 _ENDS = "".join(re.findall(rf"[\s{_INVISIBLE}]", "".join(map(chr, range(0x10000)))))
 _EMPHASIS = r"[*_`#>\s]*"
-_NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:\s+is)?"
-_LABEL = re.compile(rf"^{_EMPHASIS}{_NAME}{_EMPHASIS}[:\uff1a]{_EMPHASIS}", re.I)
+_NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:s|\(s\))?(?:\s+is)?"
+_LABEL = re.compile(
+    rf"^(?:(?:[-+\u2022]|\d+[.)])\s+)?[*_`#>\s\[(\"]*"
+    rf"(?:{_NAME}[*_`#>\s\])\"]*[:\uff1a]+{_EMPHASIS})+",
+    re.I,
+)
 # lines that only mark what follows: a fence, a rule, a heading such as "### Final answer"
-_RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#]+\s*{_NAME}[*_#\s]*", re.I)
-_PAIR = re.compile(r"<\s*answer\s*>((?:(?!<\s*answer\s*>).)*?)<\s*/\s*answer\s*>", re.S | re.I)
-_BEGIN = re.compile(r"<\s*answer\s*>", re.I)
-_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.I)
+_RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#=\[(]+\s*{_NAME}[*_#=\s\])]*", re.I)
+_HEADING = re.compile(rf"{_NAME}\s*[.;\u2013-]?", re.I)  # one without marks, if more follows
+_OPEN = r"<\s*(?:final[\s_-]*)?answers?\b(?:\s[^<>]*|\s*/)?>"
+_CLOSE = r"<\s*/\s*(?:final[\s_-]*)?answers?\s*>"
+_PAIR = re.compile(rf"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.S | re.I)
+_BEGIN = re.compile(_OPEN, re.I)
+# also an end tag in which the text breaks off, as at a limit of tokens
+_TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*\w*\s*$", re.I)
 # marks at which a turn ends or the next begins, where a server leaves them in the text
 _TURN = re.compile(
     r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
@@ -33,10 +41,10 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
 
     Args:
       raw: what the model wrote.
-      how: "tags": the text of the last pair of <answer> and </answer>, in one line; without a pair,
-        the rest of the first line that is not blank after the last <answer>; without tags, as
-        "first_line". "first_line": the first line that is not blank, nor a label alone. "text": all
-        of it, without blanks and invisible characters at its ends.
+      how: "tags": the text of the last pair of <answer> and </answer> that is not blank, in one
+        line; without a pair, the rest of the first line that is not blank after the last <answer>;
+        without tags, as "first_line". "first_line": the first line that is not blank, nor a label
+        alone. "text": all of it, without blanks and invisible characters at its ends.
       opened: whether the prompt has opened the model's reasoning.
     """
     raw = raw[answer_start(raw, opened=opened) :]
@@ -45,11 +53,13 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
         return _trimmed(raw)
     if how == "tags":
         if pairs := _PAIR.findall(raw):
-            return _bare(" ".join(map(_trimmed, pairs[-1].splitlines())))
+            last = next((pair for pair in reversed(pairs) if _trimmed(pair)), "")
+            lines = (_trimmed(line) for line in last.splitlines())
+            return _bare(" ".join(line for line in lines if not _RULE.fullmatch(line)))
         unclosed = [part for part in _BEGIN.split(raw)[1:] if _trimmed(_TAG.sub("", part))]
         raw = _TAG.sub("", unclosed[-1] if unclosed else raw)
-    lines = (_bare(line) for line in raw.splitlines())
-    return next((line for line in lines if line), "")
+    lines = [line for line in map(_bare, raw.splitlines()) if line]
+    return next((line for line in lines if not _HEADING.fullmatch(line)), "".join(lines[:1]))
 
 
 def turn_marks(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_CUE = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)[ \t]*", re.I)
+_CUE = re.compile(r"\banswer(?:\s+is\b\s*[:\uff1a]?|\s*[:\uff1a])\s*", re.I)
 _WORD_BEFORE = r"(?<=\w{3})|(?<=\d)|(?<=\b[a-z])|(?<=\b[a-z]{2})"
 _NEXT_SENTENCE = re.compile(rf"(?:{_WORD_BEFORE})[.!?]\s+(?=[A-Z])")
 _AROUND = "_\"'“”‘’` \t"
@@ -13,9 +13,10 @@ _AROUND = "_\"'“”‘’` \t"
 def stated_answer(text: str) -> str | None:
     """The answer after the last "answer is" or "answer:" of a text; None if there is none.
 
-    It ends with the line, or earlier before a new sentence: at . ! or ? before a capital letter,
-    unless the word before is a capital with at most one more letter, as in "St. Petersburg" and
-    "J. K. Rowling". Emphasis marks, quotes and final punctuation are removed.
+    It begins there or on the next line that is not blank. It ends with its line, or earlier before
+    a new sentence: at . ! or ? before a capital letter, unless the word before is a capital with at
+    most one more letter, as in "St. Petersburg" and "J. K. Rowling". Emphasis marks, quotes and
+    final punctuation are removed.
     """
     text = text.replace("*", "")
     ends = [match.end() for match in _CUE.finditer(text)]

@@ -126,6 +126,9 @@ def test_gold_passages_that_another_corpus_lacks_stay(source, tmp_path):
         ("queries", {"answer": ["x"]}, "line 2: field 'answer' is 'answers' on other lines"),
         ("queries", {"Answers": ["x"]}, "line 2: field 'Answers' is 'answers'"),
         ("queries", {"golden_answers": ["x"]}, "field 'golden_answers' is 'answers'"),
+        ("queries", {"target": "x"}, "field 'target' is 'answers'"),
+        ("queries", {"answerKey": "B"}, "field 'answerKey' is 'answers'"),
+        ("queries", {"answers": ["yes"], "options": ["yes", "no"]}, "'options' is 'choices'"),
         ("queries", {"answers": ["yes"], "choice": ["yes", "no"]}, "'choice' is 'choices'"),
         ("corpus", {"text": "t", "titel": "T"}, "corpus.jsonl, line 2: field 'titel' is 'title'"),
     ],
@@ -161,7 +164,29 @@ def test_fields_that_all_lines_have_are_no_misspellings(source, tmp_path):
     assert unanswered(dataset, dataset.questions[:1]) == ""
 
 
-@pytest.mark.parametrize("written", ['["Lund", "City"]', "['Lund', 'City']", "('Lund', 'City')"])
+@pytest.mark.parametrize("name", ["answer", "golden_answers", "label", "answerKey"])
+def test_a_field_that_all_lines_misspell(source, tmp_path, name):
+    jsonl(source / "queries.jsonl", [{"id": "q1", "question": "?", name: "x"}])
+    with pytest.raises(InputError, match=f"line 1: field '{name}' is called 'answers' here"):
+        Folder(str(source)).load(tmp_path / "cache")
+    row = {"id": "q1", "question": "?", name: 1, "answer_type": "person"}  # of a classifier
+    jsonl(source / "queries.jsonl", [row])
+    assert Folder(str(source)).load(tmp_path / "cache").questions[0].answers == ()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '["Lund", "City"]',
+        "['Lund', 'City']",
+        "('Lund', 'City')",
+        "{'Lund'}",
+        "array(['Lund', 'City'], dtype=object)",
+        "{'text': ['Lund'], 'answer_start': [5]}",
+        "['Lund', nan]",
+        "[]",
+    ],
+)
 def test_a_list_that_is_written_as_a_string_is_refused(source, tmp_path, written):
     jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": [written]}])
     with pytest.raises(InputError, match=r"'answers' item 1 is .*a list written as a string"):
@@ -189,6 +214,19 @@ def test_letters_of_choices(source, tmp_path, answers, choices, gold):
         return
     dataset = Folder(str(source)).load(tmp_path / "cache")
     assert dataset.questions[0].answers == gold
+
+
+def test_the_task_gives_letters_and_labels_of_fever_their_meanings(source, tmp_path):
+    row = QUERIES[0] | {"answers": ["B"], "choices": ["Oslo", "Lima"]}
+    jsonl(source / "queries.jsonl", [row])
+    found = Folder(str(source), task="multiple_choice").load(tmp_path / "cache")
+    assert found.questions[0].answers == ("Lima",)
+    jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": ["REFUTES"]}])
+    found = Folder(str(source), task="fact_checking").load(tmp_path / "cache")
+    assert found.questions[0].answers == ("false",)
+    jsonl(source / "queries.jsonl", [QUERIES[0] | {"answers": ["NOT ENOUGH INFO"]}])
+    with pytest.raises(InputError, match=r"task fact_checking, but .*not true or false"):
+        Folder(str(source), task="fact_checking").load(tmp_path / "cache")
 
 
 LABELS = ("yes", "no", "maybe")

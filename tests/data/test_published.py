@@ -140,7 +140,11 @@ def test_a_folder_of_beir_with_grades(tmp_path):
     assert [passage.id for passage in dataset.passages] == ["d1", "d2"]
     assert dataset.gold == {"q1": ("d2", "lost")}
     assert dataset.grades == {"q1": {"d1": 0, "d2": 2, "lost": 1}}
-    assert dataset.own
+    assert dataset.questions[0].hidden == ()
+    jsonl(tmp_path / "nfcorpus/queries.jsonl", {"_id": "d1", "text": "one"})
+    (tmp_path / "nfcorpus/qrels/dev.tsv").write_text("query-id\tcorpus-id\tscore\nd1\td2\t1\n")
+    dataset = Published(str(tmp_path / "nfcorpus"), split="dev").load(tmp_path / "cache")
+    assert dataset.questions[0].hidden == ("d1",)  # the query is a passage, too
 
 
 def test_the_splits_of_a_folder_of_beir_share_its_corpus(tmp_path):
@@ -247,6 +251,14 @@ def test_what_brings_no_passages_needs_a_corpus(cache, tmp_path):
         Published(str(path), corpus="wiki18_100w").load(cache)
     with pytest.raises(InputError, match="nowhere: no such file or folder"):
         Published(str(tmp_path / "nowhere")).load(cache)
+
+
+@pytest.mark.parametrize("rows", ["q1\td1\t1\n", "1\t2\t1\n", "query_id\tcorpus_id\tscore\n", ""])
+def test_judgements_of_beir_without_their_header(tmp_path, rows):
+    folder = beir(tmp_path / "nfcorpus")
+    (folder / "qrels/test.tsv").write_text(rows)
+    with pytest.raises(InputError, match=r"test\.tsv.* header line .*query-id, corpus-id, score"):
+        Published(str(folder)).load(tmp_path / "cache")
 
 
 def test_a_folder_of_beir_without_the_split(tmp_path):

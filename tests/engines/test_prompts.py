@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jaxrag.core.bounded import LimitError
+from jaxrag.engines import prompts
 from jaxrag.engines.prompts import PromptEncoder, render_chat
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError, Message
@@ -48,10 +49,23 @@ def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(
         render_chat(tokenizer, CHAT, {})
 
 
+def test_a_template_that_fails_slowly_is_asked_once_for_each_form(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(tokenizer, "chat_template", "{{ 1 / 0 }}{# slow #}")
+    render = prompts._RENDER
+    monkeypatch.setattr(prompts, "_RENDER", lambda **given: asked.append(1) or render(**given))
+    for chat in [CHAT] * 3 + [(Message("system", "S"), *CHAT)] * 2:
+        with pytest.raises(InputError, match="refuses messages"):
+            render_chat(tokenizer, chat, {})
+    assert len(asked) == 1 + 2
+
+
 LIMITS = {
-    "nested loops": ("{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2, "1 s"),
+    "nested loops": ("{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2, "0.5 s"),
     "recursion": ("{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}"
-        "{{ f(60) }}", "1 s"),
+        "{{ f(60) }}", "0.5 s"),
     "doubling": ("{% set n = namespace(s='x') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}"
         "{% endfor %}", "512 MB"),
     "a wide format": ("{{ '%4000000000d' % 1 }}", "512 MB"),

@@ -178,6 +178,16 @@ def test_what_differs_in_the_data_of_two_runs_is_told_and_not_paired(
     assert says in " ".join(str(RunResults((row,))).split())
 
 
+def test_runs_of_other_questions_alone_or_of_other_normalisations_are_told(tmp_path: Path) -> None:
+    paths = [fabricate.run(tmp_path / name, "cot", n=20) for name in ("a", "b", "c")]
+    edit(paths[1], lambda line: line.update(question_id="x" + line["question_id"]))
+    edit(paths[2], lambda config: config.update(normalization="unicode"), config=True)
+    _, other, form = summarise(paths)
+    assert other.notes[0].endswith("they share no question, so none is paired.")
+    assert other.differences["exact_match"].n == 0
+    assert "normalisations of answers differ" in form.notes[0]
+
+
 def test_other_questions_of_the_same_data_are_no_difference(tmp_path: Path) -> None:
     paths = [fabricate.run(tmp_path / name, "cot", n=n) for name, n in (("a", 30), ("b", 20))]
     edit(paths[0], lambda config: config["dataset"].update(identity="other"), config=True)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from jaxrag.core import jsonl
 from jaxrag.data.benchmark import Benchmark
-from jaxrag.data.dataset import Dataset
+from jaxrag.data.dataset import Dataset, without_themselves
 from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
@@ -177,16 +177,17 @@ def test_a_query_is_no_result_for_itself(tmp_path: Path, monkeypatch: Any) -> No
     asked = [dataclasses.replace(plain.questions[0], id=name) for name in ("p2", "other")]
     same = plain._replace(questions=asked, gold={q.id: ("p5", "lost") for q in asked}, grades={})
     found = {}
-    for own in (True, False):
-        monkeypatch.setattr(comparison, "load_data", lambda *_, own=own: same._replace(own=own))
-        _, run = compared(tmp_path / str(own), monkeypatch, (2, 5, 0, 1), cutoff=3)
+    own = without_themselves(same)
+    for hides, data in ((True, own), (False, same)):
+        monkeypatch.setattr(comparison, "load_data", lambda *_, data=data: data)
+        _, run = compared(tmp_path / str(hides), monkeypatch, (2, 5, 0, 1), cutoff=3)
         lines = jsonl.read(run / "rankings-0.jsonl")
-        found[own] = [(line["passages"], line["metrics"]["recall@1"]) for line in lines]
+        found[hides] = [(line["passages"], line["metrics"]["recall@1"]) for line in lines]
     # "lost" is not in the corpus and stays in the denominator
     assert found[True] == [(["p5", "p0", "p1"], 0.5), (["p2", "p5", "p0"], 0.0)]
     assert found[False] == [(["p2", "p5", "p0"], 0.0)] * 2
     index: Any = Fixed((2, 5, 0))
-    scores = comparison.scores(index, same._replace(own=True), asked, (1, 2))
+    scores = comparison.scores(index, own, own.questions, (1, 2))
     assert scores["recall@1"].tolist() == [0.5, 0] and scores["recall@2"].tolist() == [0.5, 0.5]
 
 

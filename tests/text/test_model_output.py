@@ -22,6 +22,14 @@ from jaxrag.text.model_output import parse_answer
         ("  Rome \nIt is old.", "first_line", "Rome"),
         ("Answer: Rome", "first_line", "Rome"),
         (" \n ", "first_line", ""),
+        ("<answer>Rome</ans", "tags", "Rome"),  # cut at a limit of tokens
+        ("<answer>Rome</answer>\n<answer>\n</answer>", "tags", "Rome"),
+        ('<final_answer lang="en">\nRome\n</final_answer>', "tags", "Rome"),
+        ("<answer>\n```\nRome\n```\n</answer>", "tags", "Rome"),
+        ("Answer\n\nRome", "first_line", "Rome"),
+        ("- Answers: Rome", "first_line", "Rome"),
+        ("[Answer]: Answer: Rome", "first_line", "Rome"),
+        ("The Answer", "first_line", "The Answer"),  # a song
         (" two\nlines ", "text", "two\nlines"),
     ],
 )

@@ -13,6 +13,7 @@ from jaxrag.text.stated_answer import last_sentence, stated_answer
         ("It is big. So the answer is Rome.", "Rome"),
         ("So the answer is: **Rome**.", "Rome"),
         ("Answer: Rome", "Rome"),
+        ("It is old.\n**Answer\uff1a**\n\nRome.", "Rome"),
         ('The answer is "Rome."', "Rome"),
         ("The answer is B. Then again, the answer is (C).", "(C)"),  # the last counts
         ("the answer is 3.5.", "3.5"),

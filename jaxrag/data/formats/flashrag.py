@@ -13,10 +13,8 @@ from typing import Any
 from jaxrag.core.jsonl_input import InputLine, read_input, type_name, well_named
 from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.data.formats.hotpot import ids_of_titles, paragraphs, supporting_gold
-from jaxrag.data.question_kinds import LETTERS, VERDICTS
+from jaxrag.data.question_kinds import FEVER, LETTERS, VERDICTS
 from jaxrag.types import Passage, Question
-
-_VERDICTS = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
 
 
 def read_flashrag(
@@ -81,7 +79,7 @@ def _answers(line: InputLine, choices: tuple[str, ...], task: str) -> tuple[str,
     answers = line.items(field)
     if task == "fact_checking":
         words = [str(answer).lower() for answer in answers]
-        found = tuple(dict.fromkeys(_VERDICTS.get(word, word) for word in words))
+        found = tuple(dict.fromkeys(FEVER.get(word, word) for word in words))
         if not {*found} <= {*VERDICTS}:
             raise line.error(field, f"is {answers}; SUPPORTS or REFUTES, true or false is needed")
         return found
@@ -89,7 +87,7 @@ def _answers(line: InputLine, choices: tuple[str, ...], task: str) -> tuple[str,
         return tuple(dict.fromkeys("yes" if answer else "no" for answer in answers))
     if not choices:
         return line.answers(field)
-    if "".join(choices) == LETTERS[: len(choices)]:
+    if "".join(choice.strip(" ().:") for choice in choices).upper() == LETTERS[: len(choices)]:
         raise line.error("choices", "has the letters of the options only; their texts are needed")
     return tuple(dict.fromkeys(_choice(line, answer, choices) for answer in answers))
 

@@ -51,8 +51,7 @@ def read_hotpot(
         if answered and "answer" not in element.fields:
             raise element.error("answer", "is missing; is this the test file, without answers?")
         answer_id = element.string("answer_id", optional=True)
-        answer = element.string("answer", optional=not answered)
-        names = (answer, *(aliases or {}).get(answer_id, ())) if answered else ()
+        names = (*element.answer("answer"), *(aliases or {}).get(answer_id, ())) if answered else ()
         question = Question(
             id=element.string("_id"),
             text=element.string("question"),

@@ -43,8 +43,7 @@ def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
     Raises:
       InputError: as `read_trec_judgements`; or the header is another.
     """
-    rows = read_table(path)
-    return _by_query(rows, *_BEIR, corpus)
+    return _by_query(read_table(path, header=_BEIR), *_BEIR, corpus)
 
 
 def read_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:

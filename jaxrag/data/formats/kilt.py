@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.jsonl_input import read_input, well_named
 from jaxrag.data.dataset import GoldPassage, SetRow
 from jaxrag.types import Question
 
@@ -25,7 +25,7 @@ def read_kilt(path: Path) -> Iterator[SetRow]:
       InputError: a line is not such an object, or has no answer, as in KILT's test files.
     """
     for line in read_input(path):
-        outputs = line.records("output")
+        outputs = [*well_named(line.records("output"), "answer")]
         answers = [output.string("answer", optional=True) for output in outputs]
         kept = [answer for answer in answers if answer.strip()]
         if not kept:

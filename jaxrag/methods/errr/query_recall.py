@@ -106,9 +106,13 @@ def _rows(
         texts[name] = [_read(lines[one.id], field, one.text, job.most) for one in questions]
     columns: dict[str, dict[str, Float[np.ndarray, " q"]]] = {}
     count = sum(len(some) for several in texts.values() for some in several)
+    deepest = max(job.depths)
     with progress(count, f"searching {dataset.name} for queries") as advance:
         for name, several in texts.items():
-            rankings = _search(job, index, several, advance)
+            rankings = _search(
+                job, index, several, deepest + comparison.most_hidden(dataset), advance
+            )
+            rankings = comparison.visible(rankings, dataset, questions, deepest)
             columns[name] = comparison.scores_of(rankings, dataset, questions, job.depths)
     rows = []
     for name, found in columns.items():
@@ -136,14 +140,14 @@ def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tupl
 
 
 def _search(
-    job: QueryRecall, index: Any, texts: Sequence[Sequence[str]], advance: Any
+    job: QueryRecall, index: Any, texts: Sequence[Sequence[str]], k: int, advance: Any
 ) -> list[Ranking]:
     """One ranking per question, merged from the rankings of its queries."""
     every = [text for some in texts for text in some]
     found: list[Ranking] = []
     for first in range(0, len(every), comparison.TOGETHER):
         some = every[first : first + comparison.TOGETHER]
-        found += comparison.search(index, some, max(job.depths))
+        found += comparison.search(index, some, k)
         advance(len(some))
     each = (Pool(ranking.ids, ranking.scores) for ranking in found)
     pools = [merged([next(each) for _ in some], job.merge) for some in texts]

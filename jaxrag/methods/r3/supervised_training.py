@@ -67,11 +67,15 @@ def mine(
     rankings = retriever.search_texts([question.text for question in known], depth)
     examples = []
     for question, ranking in zip(known, rankings, strict=True):
-        found = list(zip(ranking.ids, passages.get(ranking.ids), strict=True))
+        found = [
+            (row, passage)
+            for row, passage in zip(ranking.ids, passages.get(ranking.ids), strict=True)
+            if passage.id not in question.hidden
+        ]
         answers = telling_answers(question)
         right = [row for row, passage in found if passage_has(passage, answers)]
         positives = tuple(gold.get(question.id, ())) or tuple(right[:distant])
-        wrong = [row for row in ranking.ids if row not in {*right, *positives}]
+        wrong = [row for row, _ in found if row not in {*right, *positives}]
         if positives:
             examples.append(Example(question.text, positives, tuple(wrong)))
     if not examples:

@@ -48,6 +48,14 @@ def number(
     raise InputError(f"{source}: {name} is {reprlib.repr(value)}; it must be {wanted}.")
 
 
+def flag(config: Mapping[str, Any], name: str, source: object, default: bool) -> bool:
+    """A true or false of a config; InputError naming ``source`` for anything else but null."""
+    value = default if config.get(name) is None else config[name]
+    if value not in (True, False):
+        raise InputError(f"{source}: {name} is {reprlib.repr(value)}; it must be true or false.")
+    return bool(value)
+
+
 def check_sizes(config: Any, source: object, name: str = "") -> None:
     """Checks all numbers of a config, nested ones too: finite, and counts not enormous.
 

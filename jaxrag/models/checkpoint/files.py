@@ -150,24 +150,33 @@ def read_config(path: Path) -> dict[str, Any]:
     path = Path(path)
     if path.is_file():
         return config_from_gguf(path)
-    config = {k: _as_number(k, v) for k, v in read_json(path / "config.json").items()}
+    config = read_settings(path / "config.json")
     check_sizes(config, path / "config.json")
     return config
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; numbers, true and false also where they are written as texts."""
+    return {name: _typed(name, value) for name, value in read_json(path).items()}
 
 
 _NUMBER = re.compile(r"-?\d+(?P<fraction>\.\d*)?(?P<exponent>[eE][-+]?\d+)?")
 _NO_NUMBERS = ("transformers_version", "_name_or_path", "_commit_hash")
 
 
-def _as_number(key: str, value: Any) -> Any:
-    """A setting of config.json, a number also where it is written as a text: "1e-6"."""
+def _typed(key: str, value: Any) -> Any:
+    """A setting of a config, a number or truth also where it is written as a text: "1e-6"."""
     if isinstance(value, dict):
-        return {k: _as_number(k, v) for k, v in value.items()}
+        return {k: _typed(k, v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_typed(key, one) for one in value]
     if not isinstance(value, str) or key in _NO_NUMBERS:
         return value
-    if not (match := _NUMBER.fullmatch(value.strip())):
+    if (text := value.strip()).lower() in ("true", "false"):
+        return text.lower() == "true"
+    if not (match := _NUMBER.fullmatch(text)):
         return value
-    return float(value) if match["fraction"] or match["exponent"] else int(value)
+    return float(text) if match["fraction"] or match["exponent"] else int(text)
 
 
 def check_file(path: Path, most: int | None = None) -> None:

@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.checkpoint.config_values import HEAD, LAYERS, WIDTH, integer, number, readable
+from jaxrag.models.checkpoint.config_values import (
+    HEAD,
+    LAYERS,
+    WIDTH,
+    flag,
+    integer,
+    number,
+    readable,
+)
 from jaxrag.models.decoder.families import FAMILIES, Family
 from jaxrag.models.decoder.rope import Rope, read_rope
 from jaxrag.models.layers import ACTIVATIONS
@@ -114,7 +122,7 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
             f"{source}: num_attention_heads {heads} is not a multiple of num_key_value_heads "
             f"{groups}."
         )
-    bias = family.attention_bias and bool(config.get("attention_bias", False))
+    bias = family.attention_bias and flag(config, "attention_bias", source, False)
     rope, long_rope, short_length = read_rope(config, family, head_dim, source=source)
     result = DecoderConfig(
         vocab_size=integer(config, "vocab_size", source),
@@ -129,9 +137,9 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         rope=rope,
         qkv_bias=family.qkv_bias or bias,
         o_bias=bias,
-        mlp_bias=family.mlp_bias and bool(config.get("mlp_bias", False)),
+        mlp_bias=family.mlp_bias and flag(config, "mlp_bias", source, False),
         qk_norm=family.qk_norm,
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=flag(config, "tie_word_embeddings", source, False),
         activation=_activation(config, family, source),
         windows=_windows(config, family, layers, source),
         query_scale=head_dim**-0.5,

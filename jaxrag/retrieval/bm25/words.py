@@ -15,7 +15,7 @@ from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.text.characters import of_categories
 from jaxrag.types import InputError, Passage
 
-RULES = 2
+RULES = 3
 """Part of an index's identity: increase it when texts are split otherwise."""
 
 _UNSPACED = (
@@ -23,8 +23,13 @@ _UNSPACED = (
     "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9d\U0001b000-\U0001b16f"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f"  # Han
     "\u1100-\u11ff\u3105-\u31bf\ua960-\ua97f\uac00-\ud7ff"  # Bopomofo and Hangul
+    "\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua000-\ua4cf"  # Tai Le, Lue and Tham, Balinese, Yi
+    "\ua980-\ua9ff\uaa60-\uaadf"  # Javanese, other letters of Myanmar, Tai Viet
 )
 """Scripts without blanks between words; and Hangul, whose words carry particles."""
+
+_FORMS = "\u00ad\u0640\u2e80-\u2fdf\ufb00-\ufdff\ufe70-\ufeff\uff01-\uffef"
+"""Characters that are forms of others: wide, narrow, joined or stretched; and soft hyphens."""
 
 
 def indexed_text(passage: Passage, settings: Bm25Settings) -> str:
@@ -36,8 +41,10 @@ def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]
     """The words of each text, in its order.
 
     Runs of two or more letters, digits and underscores. A text with combining marks is brought to
-    NFC, and the marks are parts of its words. Of a run in a script without blanks (Chinese,
-    Japanese, Thai, Korean, ...) the words are its characters and its pairs of neighbours.
+    NFC, and the marks are parts of its words, but Hebrew points and Arabic vowel signs are removed.
+    Wide letters, ligatures and other such forms become the letters of which they are forms. Of a
+    run in a script without blanks (Chinese, Japanese, Thai, Korean, ...) the words are its
+    characters and its pairs of neighbours.
 
     Raises:
       InputError: unknown stop words or stemmer.
@@ -56,7 +63,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     mark = of_categories("M")
     run = rf"((?:(?=\w)[{_UNSPACED}]{mark}*)+)"
     return (
-        re.compile(f"[{_UNSPACED}]|{mark}"),
+        re.compile(f"[{_UNSPACED}{_FORMS}]|{mark}"),
         re.compile(rf"{run}|(?![{_UNSPACED}])\w(?:(?![{_UNSPACED}])\w|{mark})+"),
     )
 
@@ -71,13 +78,21 @@ def _is_ours(text: str) -> bool:
 def _separated(text: str) -> str:
     """The words of a text, with blanks between them."""
     words = []
-    for match in _patterns()[1].finditer(unicodedata.normalize("NFC", text.lower())):
+    for match in _patterns()[1].finditer(_plain(text.lower())):
         if match[1]:
             characters = re.findall(rf"\w{of_categories('M')}*", match[1])
             words += [*characters, *map("".join, itertools.pairwise(characters))]
         else:
             words.append(match[0])
     return " ".join(words)
+
+
+def _plain(text: str) -> str:
+    """A text in NFC, without forms of letters and without optional vowels."""
+    text = text.translate({0xAD: None, 0x640: None}).replace("i\u0307", "i")
+    text = re.sub(f"[{_FORMS}]+", lambda run: unicodedata.normalize("NFKC", run[0]), text)
+    kept = (c for c in text if not 10 <= unicodedata.combining(c) <= 36)
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def _tokenize(texts: list[str], pattern: str, settings: Bm25Settings) -> list[list[str]]:

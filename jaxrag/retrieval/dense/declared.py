@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.bert.network import POOLINGS
-from jaxrag.models.checkpoint.config_values import integer
-from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_json
+from jaxrag.models.checkpoint.config_values import flag, integer
+from jaxrag.models.checkpoint.files import MOST_JSON, check_file, read_json, read_settings
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -79,7 +79,8 @@ def read_declared(path: Path) -> Declared:
     modules = _read_modules(path / "modules.json")
     network = path / modules[0][1] if modules else path
     general = _optional(path / "config_sentence_transformers.json")
-    limits = _optional(network / "sentence_bert_config.json")
+    file = network / "sentence_bert_config.json"
+    limits = read_settings(file) if file.exists() else {}
     settings, notes = _prompts(general, path)
     if general.get("truncate_dim") is not None:
         settings["matryoshka"] = integer(general, "truncate_dim", path)
@@ -99,7 +100,7 @@ def read_declared(path: Path) -> Declared:
         if not unit and similarity in _SIMILARITIES:
             notes["normalise"] = _SIMILARITIES[similarity]
     dense = tuple(_read_dense(path / folder) for name, folder in modules if name == "Dense")
-    return Declared(network, settings, dense, bool(limits.get("do_lower_case")), notes)
+    return Declared(network, settings, dense, flag(limits, "do_lower_case", network, False), notes)
 
 
 def _optional(file: Path) -> dict[str, Any]:
@@ -129,10 +130,13 @@ def _read_modules(file: Path) -> list[tuple[str, str]]:
 
 def _read_pooling(folder: Path, *, prompts: bool) -> str:
     """Kinds of pooling, joined by "+"."""
-    config = read_json(folder / "config.json")
-    ends = ("", "_token", "_tokens")  # of fields that say for each kind whether it is used
-    used = [kind for kind in POOLINGS if any(config.get(f"pooling_mode_{kind}{e}") for e in ends)]
-    kinds = config.get("pooling_mode") or used or "mean"
+    config = read_settings(folder / "config.json")
+    prefix, ends = "pooling_mode_", ("", "_token", "_tokens")  # of fields that are true where used
+    on = [name.removeprefix(prefix) for name in config if name.startswith(prefix) and config[name]]
+    used = [kind for kind in POOLINGS if any(kind + end in on for end in ends)]
+    used += [name for name in on if not any(name == kind + e for kind in POOLINGS for e in ends)]
+    default = "" if config.get(f"{prefix}mean_tokens") is False else "mean"
+    kinds = config.get("pooling_mode") or used or default
     pooling = kinds if isinstance(kinds, str) else "+".join(map(str, kinds))
     check_pooling(pooling, source=folder)
     if prompts and config.get("include_prompt") is False:
@@ -153,7 +157,7 @@ def check_pooling(pooling: str, *, source: object) -> None:
 
 
 def _read_dense(folder: Path) -> Dense:
-    config = read_json(folder / "config.json")
+    config = read_settings(folder / "config.json")
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     ends = {config.get(name) for name in ("module_input_name", "module_output_name")}
     other = config.get("use_residual") or ends - {None, "sentence_embedding"}
@@ -163,7 +167,7 @@ def _read_dense(folder: Path) -> Dense:
             f"one of {', '.join(DENSE_ACTIVATIONS)} (it is {activation}): take another encoder."
         )
     inputs, outputs = (integer(config, f"{end}_features", folder) for end in ("in", "out"))
-    return Dense(folder, inputs, outputs, bool(config.get("bias", True)), activation)
+    return Dense(folder, inputs, outputs, flag(config, "bias", folder, True), activation)
 
 
 def _prompts(general: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:

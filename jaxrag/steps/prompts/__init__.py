@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import reprlib
 import string
 import tomllib
@@ -191,12 +192,12 @@ def load(name: str) -> PromptSet:
 def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
     """Reads a set; ``extending`` are the files that extend it, directly or through others."""
     path = _path(name)
-    if not path.is_file():
+    if not _is_file(path):
         known = shipped()
         near, *_ = difflib.get_close_matches(name[:100], known, 1, 0)
         raise InputError(
-            f"No prompts named {name!r}: give a TOML file's path, or one of {', '.join(known)}. "
-            f"Nearest: {near}."
+            f"No prompts named {name[:200]!r}: give a TOML file's path, or one of "
+            f"{', '.join(known)}. Nearest: {near}."
         )
     tables = _tables(path)
     roles, layout = {}, {}
@@ -228,7 +229,7 @@ def own_files(settings: object) -> dict[str, str]:
     Raises:
       InputError: a file is missing or invalid.
     """
-    own = (name for name in named_sets(settings) if not _shipped(name).exists())
+    own = (name for name in named_sets(settings) if name not in shipped())
     return {name: content_digest(name) for name in own}
 
 
@@ -272,8 +273,12 @@ def _shipped(name: str) -> Path:
 
 
 def _path(name: str) -> Path:
-    own = _shipped(name)
-    return own if own.exists() else Path(name)
+    return _shipped(name) if name in shipped() else Path(name)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; False of a path that cannot be one's."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path's own raises for a name of 1000 characters
 
 
 def _extended(files: tuple[Path, ...], name: object) -> PromptSet:
@@ -281,9 +286,10 @@ def _extended(files: tuple[Path, ...], name: object) -> PromptSet:
 
     A user's own dtr.toml may extend our "dtr".
     """
-    if not isinstance(name, str) or (name == files[-1].stem and not _shipped(name).exists()):
+    if not isinstance(name, str) or (name == files[-1].stem and name not in shipped()):
         raise InputError(f"{files[-1]} extends {_kind(name)}: name another set.")
-    if _path(name).resolve() in {file.resolve() for file in files}:
+    path = _path(name)
+    if _is_file(path) and path.resolve() in {file.resolve() for file in files}:
         chain = ", which extends ".join(map(str, (*files[1:], name)))
         raise InputError(f"{files[0]} extends {chain}: let one of them extend another set.")
     if len(files) >= _FILES:
@@ -298,7 +304,7 @@ def _tables(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _BYTES:
             raise ValueError(f"over {_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if any(line.count(".") > _DOTS for line in text.splitlines()):
             raise ValueError(f"over {_DOTS:,} full stops in one line; break it")
         return tomllib.loads(text)
@@ -347,10 +353,14 @@ def _template(path: Path, role: str, table: Any) -> Template:
             parts is None or all(isinstance(part, parts) for part in value)
         ):
             raise InputError(f"{where} {key} is {_kind(value)}: give {wanted}.")
+        if key in ("stop", "words") and not all(value):
+            raise InputError(f"{where} {key} has an empty text: remove it.")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
     }
     allowed = (*FIELDS[role], *OPTIONAL.get(role, ()))
+    if misplaced := [one for one in allowed if f"{{{one}}}" in values.get("system", "")]:
+        raise InputError(f"{where} system has {{{misplaced[0]}}}, which user alone may hold.")
     found = _fields(f"{where} user", values.setdefault("user", ""), allowed)
     if missing := [field for field in FIELDS[role] if field not in found]:
         raise InputError(f"{where} user must hold {{{missing[0]}}}.")

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -76,6 +77,9 @@ def test_negatives_rank_high_and_contain_no_answer(tmp_path: Path) -> None:
     assert found[1].positives == (0,) and {*found[1].negatives} == {1, 2, 3, 5}
     only = mine([known, unknown], {"known": [1]}, passages, index, distant=0)
     assert [example.question for example in only] == [known.text]
+    blind = dataclasses.replace(unknown, hidden=("p0", "p1"))  # no example has what is hidden
+    (example,) = mine([blind], {unknown.id: [2]}, passages, index)
+    assert {*example.negatives} == {3, 5}
     with pytest.raises(InputError, match="None of the 1 questions has a gold passage"):
         mine([lost], {}, passages, index)
 

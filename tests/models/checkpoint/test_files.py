@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jaxrag.models.checkpoint.config_values import flag
 from jaxrag.models.checkpoint.files import (
     check_parameters,
     fingerprint,
@@ -164,6 +165,16 @@ def test_json_errors_name_file_and_line(tmp_path):
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):
         read_json(file)
+
+
+def test_settings_that_are_written_as_texts(tmp_path):
+    settings = {"a": "False", "b": {"c": ["1e-6", "2", "x"]}, "transformers_version": "5"}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    read = {"a": False, "b": {"c": [1e-6, 2, "x"]}, "transformers_version": "5"}
+    assert read_config(tmp_path) == read
+    assert flag(read, "a", tmp_path, True) is False and flag({"a": None}, "a", tmp_path, True)
+    with pytest.raises(InputError, match="a is 'no'; it must be true or false"):
+        flag({"a": "no"}, "a", tmp_path, True)
 
 
 def test_incomplete_shards_are_refused(tmp_path):

@@ -206,6 +206,22 @@ def test_end_tokens(tmp_path: Path, ids: Any) -> None:
         end_tokens(tmp_path, tokenizer)
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_hundred_thousand_added_tokens(tmp_path: Path, name: str) -> None:
+    write_tiny_model(tmp_path)
+    file = tmp_path / name
+    found = json.loads(file.read_text())
+    token = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    added = [{"id": 1000 + i, "content": f"<t{i}>"} | token for i in range(100_000)]
+    if name == "tokenizer.json":
+        found["added_tokens"] += added
+    else:
+        found["added_tokens_decoder"] = {str(one.pop("id")): one for one in added}
+    file.write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"tokenizer.* has 100,\d+ added tokens, of at most"):
+        load_tokenizer(tmp_path)
+
+
 @pytest.mark.parametrize("regex", ["(a+)+$", "(x+x+)+y", r"(\w+\s?)+$"])
 def test_a_regular_expression_that_does_not_end(tmp_path: Path, regex: str) -> None:
     write_tiny_model(tmp_path)

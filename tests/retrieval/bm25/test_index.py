@@ -156,7 +156,11 @@ def test_words_of_texts() -> None:
         ("\u0e01\u0e23\u0e38\u0e07", ["\u0e01", "\u0e23\u0e38", "\u0e07",
                                       "\u0e01\u0e23\u0e38", "\u0e23\u0e38\u0e07"]),
         ("\u0928\u092e\u0938\u094d\u0924\u0947", ["\u0928\u092e\u0938\u094d\u0924\u0947"]),
-        ("\u0130zmir", ["i\u0307zmir"]),  # two characters in lower case
+        ("\u0130zmir", ["izmir"]),  # two characters in lower case
+        ("\uff2c\uff49\uff4d\uff41 \uff98\uff8f", ["lima", "\u30ea", "\u30de", "\u30ea\u30de"]),
+        ("\ufb01n Li\u00adma", ["fin", "lima"]),
+        ("\u0628\u0650\u064a \u05dc\u05b4\u05d9", ["\u0628\u064a", "\u05dc\u05d9"]),  # vowel signs
+        ("\ua26f\ua278", ["\ua26f", "\ua278", "\ua26f\ua278"]),  # Yi
         ("Sa\u0303o Tome\u0301", ["s\u00e3o", "tom\u00e9"]),
         ("\U00020bb7\u91ce", ["\U00020bb7", "\u91ce", "\U00020bb7\u91ce"]),
     ],

@@ -241,6 +241,8 @@ def test_settings_that_contradict_are_used_and_logged_once(tmp_path, caplog):
         ({"modules": {}, "network": "../x"}, "folders must lie beside it"),
         ({"pooling": {"pooling_mode": "attention"}}, "1_Pooling: pooling is 'attention'"),
         ({"pooling": {"pooling_mode": ["cls", 3]}}, r"pooling is 'cls\+3'"),
+        ({"pooling": {"pooling_mode_attention": True}}, "1_Pooling: pooling is 'attention'"),
+        ({"pooling": {"pooling_mode_mean_tokens": "false"}}, "1_Pooling: pooling is ''"),
         ({"pooling": {"include_prompt": False},
           "config_sentence_transformers": {"prompts": {"query": "is "}}},
          "include_prompt is false"),

@@ -65,6 +65,8 @@ def test_demonstrations_become_turns_or_blocks():
     "text, named",
     [
         ("[direct\n", "TOML"),
+        ("[direct]\nuser = '{question}'\nstop = ['']", "stop has an empty text"),
+        ("[direct]\nuser = '{question}'\nsystem = '{question}'", "which user alone may hold"),
         ("[dirct]\nuser = '{question}'", "dirct"),
         ("[direct]\nuser = 'no field'", r"\{question\}"),
         ("[context]\nuser = '{question}'", r"\{passages\}"),
@@ -84,9 +86,13 @@ def test_an_invalid_prompt_file_is_refused_by_name(tmp_path, text, named):
     assert "mine.toml" in str(error.value)
 
 
-def test_an_unknown_set_lists_the_known_sets():
-    with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small"):
-        prompts.load("gpt")
+@pytest.mark.parametrize("name", ["gpt", "x" * 1000, "a\\u0000b"])
+def test_an_unknown_set_lists_the_known_sets(tmp_path, name):
+    own = tmp_path / "mine.toml"
+    own.write_text(f'extends = "{name}"')
+    for one in (name, str(own)):
+        with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small"):
+            prompts.load(one)
 
 
 def test_a_missing_role_is_named(tmp_path):
