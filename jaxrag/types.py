@@ -11,9 +11,16 @@ import string
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+_LONGEST = 4000  # characters of a message, which may quote what a file holds
+
 
 class InputError(ValueError):
     """Invalid input from the user; the message names it and says how to correct it."""
+
+    def __str__(self) -> str:
+        whole = super().__str__()
+        cut = f"{whole[: _LONGEST - 500]} [...] {whole[-400:]}"
+        return whole if len(whole) <= _LONGEST else cut
 
 
 class EngineDown(RuntimeError):

@@ -119,8 +119,9 @@ def questions(file: Path) -> Iterator[Question]:
         raise InputError(f"there is no file of questions {file}.")
     if file.suffix.lower() in (".jsonl", ".csv"):
         for row in _rows(file):
-            text, one = row.string("question"), row.string("answer", optional=True)
-            answers = row.answers("answers") if "answers" in row.fields else (one,) if one else ()
+            text, one = row.string("question"), row.fields.get("answer")
+            one = row.answer("answer") if one else ()
+            answers = row.answers("answers") if "answers" in row.fields else one
             name = row.identifier("id") if "id" in row.fields else question_id(text)
             yield Question(name, text, answers)
         return

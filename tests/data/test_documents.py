@@ -74,6 +74,9 @@ def test_questions_of_each_kind_of_file(tmp_path: Path) -> None:
         assert (where.text, where.answers) == ("Where?", ())
         assert where.id == f"q{hashlib.sha256(b'Where?').hexdigest()[:8]}"
         assert who.id == {"q.jsonl": "3"}.get(name, who.id)
+    (tmp_path / "q.csv").write_text("question,answer\nWho?,['I']\n")
+    with pytest.raises(InputError, match=r"'answer' item 1 is .* a list written as a string"):
+        list(questions(tmp_path / "q.csv"))
 
 
 def test_a_folder_is_written_and_loaded(tmp_path: Path) -> None:

@@ -196,8 +196,8 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
         known = shipped()
         near, *_ = difflib.get_close_matches(name[:100], known, 1, 0)
         raise InputError(
-            f"No prompts named {name[:200]!r}: give a TOML file's path, or one of "
-            f"{', '.join(known)}. Nearest: {near}."
+            f"No prompts named {name!r}: give a TOML file's path, or one of {', '.join(known)}. "
+            f"Nearest: {near}."
         )
     tables = _tables(path)
     roles, layout = {}, {}

@@ -86,13 +86,14 @@ def test_an_invalid_prompt_file_is_refused_by_name(tmp_path, text, named):
     assert "mine.toml" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["gpt", "x" * 1000, "a\\u0000b"])
+@pytest.mark.parametrize("name", ["gpt", "x" * 100_000, "a\\u0000b"])
 def test_an_unknown_set_lists_the_known_sets(tmp_path, name):
     own = tmp_path / "mine.toml"
     own.write_text(f'extends = "{name}"')
     for one in (name, str(own)):
-        with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small"):
+        with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small") as error:
             prompts.load(one)
+        assert len(str(error.value)) < 5000
 
 
 def test_a_missing_role_is_named(tmp_path):
