@@ -143,7 +143,7 @@ def _line(judged: JudgedClaim, own: Path) -> tuple[str, str, str, str]:
         each = claim.metric == MEAN_OF_ALL and claim.over == "each"
         metric = ", each column" if each else f", {claim.metric.replace('_', ' ')}"
     models = ", ".join(map(shown_name, record.get("models", ())))
-    made = ", ".join(filter(None, (models, judged.file.parent.name, record["date"])))
+    made = ", ".join(filter(None, (models, f"scale {record['scale']}", record["date"])))
     texts = [comparison_text(c, record) for c in judged.comparisons if c.ours]
     return (
         html_text(f"{claim.text} ({claim.source}{metric})"),

@@ -58,7 +58,9 @@ def shown_rows(cells: Sequence[Cell], printed: PrintedTable) -> Rows:
     own: dict[int, list[Cell]] = {number: [] for number in sorted(run)}
     for cell in cells:
         own.get(cell.row, []).append(cell)
-    rows = {n: _renamed(_reset(printed.rows[n], some), some) for n, some in own.items()}
+    rows = {
+        n: _reset(_renamed(printed.rows[n], some), printed.rows[n], some) for n, some in own.items()
+    }
     numbers: dict[object, int] = {}
     for number, row in rows.items():
         others = {k: v for k, v in row.other.items() if k != "block"}  # of the printed table
@@ -79,12 +81,12 @@ def _ran(cells: Sequence[Cell]) -> tuple[str, str] | None:
     return next(((c.model, c.retriever) for c in cells if c.interval and c.model), None)
 
 
-def _reset(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
+def _reset(row: PrintedRow, as_in_paper: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
     """A row whose label has the threshold with which it ran."""
     setting = next((cell.setting for cell in cells if cell.interval and cell.setting), "")
     if setting == CALIBRATED:
         as_printed = _THRESHOLD.search(row.label)
-        whose = f"{row.generator} at " if row.generator else ""  # another's share is another row
+        whose = f"{as_in_paper.generator} at " if as_in_paper.generator else ""
         printed = f"{whose}{as_printed[1]}" if as_printed else "printed"
         setting = f"set to retrieve as often as {printed}"
     if not setting or setting in row.label:

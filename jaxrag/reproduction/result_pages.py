@@ -133,9 +133,10 @@ def _facts(
 ) -> str:
     """Setting, date and machine of a record, what was left out, and a link to it."""
     models = ", ".join(map(shown_name, record.get("models", ())))
-    told = [page.setting_text(record), f"Reader: {models}" if models else ""]
-    told += [f"{key}: {value}" for key, value in page.facts(record).items()]
-    told.append(parts_text(record).rstrip("."))
+    facts = page.facts(record)
+    first = [page.setting_text(record), f"Reader: {models}" if models else "", record["date"]]
+    told = [f"{key}: {value}" for key, value in facts.items() if key != "Date"]
+    told.append(parts_text(record).replace("`", ""))
     printed = printed_tables().get(name)
     if printed and cells:
         declaration, scale = declared.tables[name], record["scale"]
@@ -145,9 +146,11 @@ def _facts(
         rows = (row for n, row in enumerate(printed.rows) if n not in run)
         lacking = [row_label(r, printed) for r in rows if not declaration.without(r.method, scale)]
         told.append(f"Not run: {'; '.join(lacking)}" if lacking else "")
-    texts = ". ".join(markdown_text(text).rstrip(".") for text in told if text)
+    texts = ". ".join(markdown_text(text) for text in first if text)
     made = "" if cells else f" `{record.get('command', '')}`"
-    return f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"
+    head = f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"
+    more = [html_text(text) for text in told if text]
+    return f"{head}\n{page.opening('machine, settings, and what was not run', more)}\n"
 
 
 def _matrix(
@@ -177,7 +180,7 @@ def _matrix(
             own = [c for c in rows.cells if (c.row, c.column) == (number, column) and c.interval]
             values = [our_text(cell)[0] for cell in own if cell.metric in metrics]
             facts = list(_details(own, printed, compared, record, file))
-            line.append(page.opening(" / ".join(values) or "more", facts) if own else "")
+            line.append(page.opening("\u00a0/\u00a0".join(values) or "more", facts) if own else "")
         lines.append(line)
     return page.html_table(heads, lines)
 

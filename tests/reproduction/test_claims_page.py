@@ -70,7 +70,8 @@ def test_verdicts_name_the_paper_only_with_its_models_and_data(
     printed = ", printed +0.20" * (folder == "paper")
     assert f"n = 20, p = 1.9e-06{printed}: {words[0]}</details>" in text
     assert "<td>+0.20; holds for 1 of 1</td>" in text
-    assert f'<a href="{folder}/pairs-table4.json">m, {folder}, 2026-11-25</a>' in text
+    made = f"m, scale {folder.partition('-')[0]}, 2026-11-25"
+    assert f'<a href="{folder}/pairs-table4.json">{made}</a>' in text
     better, worse = line(BETTER, ALL_WRONG), line(WORSE, ALL_RIGHT)
     lie = {"id": CLAIM.id, "verdict": words[0]}
     write_record(tmp_path, folder, better, worse, substitutes=substitutes, claims=[lie])

@@ -74,7 +74,7 @@ def test_a_cell_opens_to_what_it_came_from(tmp_path: Path) -> None:
         ", n = 20, p = 0.002: same direction"
     )
     assert [summary, lines[0], *lines[2:]] == [
-        "<details><summary>50.0 / 100.0", "EM, percent: 50.0 [40.0, 60.0], n = 20",
+        "<details><summary>50.0\u00a0/\u00a0100.0", "EM, percent: 50.0 [40.0, 60.0], n = 20",
         "trigger ratio, percent: 100.0 [90.0, 110.0], n = 20",
         "big&lt;b&gt;; dense; u = 0.2", "1.5 minutes",
         f"<code>{COMMAND} --only=dtr_u0.001,nq,Qwen2.5-7B-Instruct</code>",
