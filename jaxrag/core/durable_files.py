@@ -17,6 +17,7 @@ from jaxrag.core.checks import check_local
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
+_MOST = 4 << 30  # bytes of a file that is read as a whole
 _NO_ROOM = {
     errno.ENOSPC: ("the disk that holds {} is full", "free some space"),
     errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
@@ -119,6 +120,22 @@ def open_own(path: Path, flags: int) -> int:
             return handle
         os.close(handle)
     raise InputError(f"{path} is a link, a folder or a pipe where a file is written: remove it.")
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file, which may be anyone's and of any declared size.
+
+    Raises:
+      InputError: it has more bytes than any file of a run, 4 GiB.
+    """
+    check_size(path)
+    return path.read_bytes()
+
+
+def check_size(path: Path) -> None:
+    """Checks that a file has at most 4 GiB; InputError."""
+    if (size := path.stat().st_size) > _MOST:
+        raise InputError(f"{path} has {size:,} bytes, of at most {_MOST:,}: it is damaged.")
 
 
 def open_to_append(path: Path) -> TextIO:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.durable_files import read_whole
 from jaxrag.types import InputError
 
 
@@ -51,7 +52,7 @@ def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:
       InputError: the file cannot be read or holds no JSON object.
     """
     try:
-        value = parse_json(file.read_bytes())
+        value = parse_json(read_whole(file))
         if not isinstance(value, dict):
             raise TypeError(f"it holds a JSON {type(value).__name__}")
     except (OSError, ValueError, TypeError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.core.durable_files import explain_limits, open_own, utf8, write_text
+from jaxrag.core.durable_files import explain_limits, open_own, read_whole, utf8, write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
 
@@ -67,7 +67,7 @@ def append(file: Path, lines: Sequence[str]) -> None:
 def cut_torn_line(file: Path) -> None:
     """Removes an incomplete last line, left by an interrupted write."""
     if file.is_file():
-        data = file.read_bytes()
+        data = read_whole(file)
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
             os.truncate(file, whole)
@@ -102,7 +102,7 @@ def _read_with_text(
     """As `read`, with the text of each line."""
     if not file.is_file():
         return []
-    lines = file.read_bytes().split(b"\n")
+    lines = read_whole(file).split(b"\n")
     torn = lines.pop()
     if torn and not torn_ok:
         raise InputError(f"{file}:{len(lines) + 1}: the last line is not complete")

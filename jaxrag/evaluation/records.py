@@ -44,9 +44,11 @@ import jax
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import (
+    check_size,
     explain_limits,
     make_directory,
     open_own,
+    read_whole,
     take_lock,
     write_text,
 )
@@ -340,7 +342,7 @@ def _write_or_check_config(path: Path, config: dict[str, Any], environment: dict
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        head = parse_json(file.read_text("utf-8"))
+        head = parse_json(read_whole(file))
         if isinstance(head["config"], dict) and isinstance(head["environments"], list):
             return head
     except (ValueError, KeyError, TypeError) as error:
@@ -352,11 +354,13 @@ def _check_answers(path: Path) -> None:
     """Refuses a finished run whose answers have changed; older runs have no hash of them."""
     metrics = path / "metrics.json"
     try:
-        recorded = parse_json(metrics.read_bytes()) if metrics.is_file() else None
+        recorded = parse_json(read_whole(metrics)) if metrics.is_file() else None
     except (OSError, ValueError):
         return  # unfinished, or metrics.json is damaged: it is written again, from the answers
     wanted = recorded.get(_ANSWERS_HASH) if isinstance(recorded, dict) else None
     answers = path / "answers.jsonl"
+    if answers.is_file():
+        check_size(answers)
     if wanted is not None and (not answers.is_file() or digest_file(answers) != wanted):
         raise InputError(
             f"{answers} has changed since the run finished: its hash is not that in metrics.json. "

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrag.core.durable_files import read_whole
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
 from jaxrag.evaluation import metrics
@@ -95,7 +96,7 @@ def _is_run(file: Path) -> bool:
     if not file.is_file():  # a pipe, say, on which a reader would wait
         return False
     try:
-        document = parse_json(file.read_bytes())
+        document = parse_json(read_whole(file))
         return "environments" in document and {"method", "dataset"} <= document["config"].keys()
     except (ValueError, TypeError, KeyError, AttributeError):
         return False

@@ -17,6 +17,7 @@ import pytest
 from jaxrag.evaluation.records import RunDirectory, differences, read_passages, read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.types import InputError, Passage
+from tests.evaluation import fabricate
 
 CONFIG = {"method": {"name": "dtr", "threshold": 0.005}, "dataset": {"name": "factbook"}}
 ENVIRONMENT = {"started": "2026-01-01T00:00:00+00:00", "jaxrag": "0.1.0", "packages": {"jax": "1"}}
@@ -204,6 +205,14 @@ def test_a_foreign_config_is_refused(tmp_path: Path, junk: str) -> None:
     (tmp_path / "config.json").write_text(junk)
     with pytest.raises(InputError, match="not the config"):
         start(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "timings.jsonl", "config.json"])
+def test_a_file_of_a_terabyte_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    path = fabricate.run(tmp_path / "run", "dtr", n=2)
+    os.truncate(path / name, 1 << 40)  # of holes
+    with pytest.raises(InputError, match=rf"{name} .*1,099,511,627,776 bytes, of at most"):
+        read_run(path)
 
 
 def test_directories_without_a_run_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.bert.network import attend
-from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, flag, integer, number, readable
 from jaxrag.models.layers import Embedding, LayerNorm, Linear
 from jaxrag.models.precision import matmul_precision
 from jaxrag.models.rotary import Rotation, rotate, rotation_of
@@ -108,9 +108,9 @@ def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConf
         layer_norm_eps=number(config, "layer_norm_epsilon", source, 1e-12),
         max_tokens=min(positions, trained),
         rotary_base=base,
-        attention_bias=bool(config.get("qkv_proj_bias", True)),
-        up_bias=bool(config.get("mlp_fc1_bias", True)),
-        down_bias=bool(config.get("mlp_fc2_bias", True)),
+        attention_bias=flag(config, "qkv_proj_bias", source, True),
+        up_bias=flag(config, "mlp_fc1_bias", source, True),
+        down_bias=flag(config, "mlp_fc2_bias", source, True),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, integer, number, readable
+from jaxrag.models.checkpoint.config_values import LAYERS, WIDTH, flag, integer, number, readable
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -91,13 +91,13 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
         raise InputError(f"{source}: dropout_rate is {dropped}; it must be below 1.")
     activation, gated = _feed_forward(config, source)
     # transformers 5 always ties, and says with scale_decoder_outputs what the first used to say
-    untied = config.get("tie_word_embeddings", True) is False
+    tied = flag(config, "tie_word_embeddings", source, True)
     return T5Config(
         **values,
         activation=activation,
         gated=gated,
-        tied=not untied,
-        scaled=bool(config.get("scale_decoder_outputs", not untied)),
+        tied=tied,
+        scaled=flag(config, "scale_decoder_outputs", source, tied),
         **_tokens(config, values["vocab_size"], source),
     )
 
