@@ -41,8 +41,9 @@ they are compared as independent means ("not paired").
 
 With the paper's models and data, a claim is **replicated** if the difference is above zero with
 p < 0.05 for every comparison, **contradicted** if it is below zero so for at least one, else
-**undecided**. With any substitute the words are **same direction**, **opposite** and **open**: such
-a result is on the method with these models and data, not on the paper. Where nothing is decided,
+**undecided**, or **incomplete** while comparisons lack. With any substitute the words are **same
+direction**, **opposite** and **open**: such a result is on the method with these models and data,
+not on the paper. Where nothing is decided,
 the page says how many questions of each data set would decide it at the difference that the paper
 prints, with a power of 80 %. "In the paper" has the printed differences, better is positive, and
 for how many comparisons the paper's own table agrees with its claim.
@@ -166,7 +167,8 @@ def _summary(judged: JudgedClaim) -> str:
     """Verdict, difference or their range, and how many questions would decide it."""
     comparisons, record = judged.comparisons, judged.record
     measured = [c for c in comparisons if c.ours is not None]
-    text = f"{word(overall(comparisons), record)}: "
+    verdict = overall(comparisons)
+    text = f"{'incomplete' if verdict == 'not measured' else word(verdict, record)}: "
     if len(comparisons) == 1:
         text += _difference(comparisons[0])
     else:
