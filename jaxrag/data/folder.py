@@ -7,9 +7,10 @@
 - ``corpus.jsonl``: ``{"id", "text"}`` and optionally ``title``.
 - ``qrels.jsonl``, optional: gold passages as ``{"query_id", "passage_ids"}``.
 
-Other fields are ignored, unless their names are nearly those of the other lines' fields
-("answer"). The files are checked line by line and converted to TFDS data sets once for each
-content; their hashes are kept in the cache, so that an unchanged file is not read again.
+Other fields are ignored, unless a line has one in place of those above, such as "answer", "target"
+or "options", which is refused. The files are checked line by line and converted to TFDS data sets
+once for each content; their hashes are kept in the cache, so that an unchanged file is not read
+again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ letter of a choice; all others are open. R3 and ARS-RAG evaluate on such data (d
 from __future__ import annotations
 
 import dataclasses
+import re
 import string
+import unicodedata
 from typing import Literal
 
 from jaxrag.types import InputError, Question
@@ -23,6 +25,10 @@ YES_NO = ("yes", "no")
 FEVER = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
 """FEVER's labels of statements, in lower case, and what they mean."""
 LETTERS = string.ascii_uppercase
+_MARKS = r"\s\[\](){}'\"`*.:"
+_WHOLE_LETTER = re.compile(
+    rf"[{_MARKS}]*(?:(?:option|choice)[{_MARKS}]+)?([A-Z])[{_MARKS}]*", re.I | re.A
+)
 
 
 def role_of(question: Question) -> Role:
@@ -91,6 +97,12 @@ def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Qu
     return with_chosen_answers(changed) if task == "multiple_choice" else changed
 
 
+def whole_letter(text: str) -> int:
+    """Index of the letter that is a whole text, such as "B", "(b)" or "Option B."; -1 of others."""
+    found = _WHOLE_LETTER.fullmatch(unicodedata.normalize("NFKC", text))
+    return LETTERS.index(found[1].upper()) if found else -1
+
+
 def with_chosen_answers(question: Question) -> Question:
     """The question with texts of choices in place of gold answers that are letters of choices.
 
@@ -104,8 +116,7 @@ def with_chosen_answers(question: Question) -> Question:
     texts = {choice.strip().lower() for choice in question.choices}
 
     def text(answer: str) -> str:
-        letter = answer.strip().strip("().:").upper()
-        at = LETTERS.find(letter) if len(letter) == 1 else -1
+        at = whole_letter(answer)
         is_letter = answer.strip().lower() not in texts and 0 <= at < len(question.choices)
         return question.choices[at] if is_letter else answer
 

@@ -12,7 +12,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.data.question_kinds import LETTERS, gold_option, option_texts, options, role_of
+from jaxrag.data.question_kinds import (
+    LETTERS,
+    gold_option,
+    option_texts,
+    options,
+    role_of,
+    whole_letter,
+)
 from jaxrag.steps import prompts
 from jaxrag.text.answers import contains
 from jaxrag.trace import OptionRecord
@@ -149,8 +156,8 @@ def named_choices(text: str, question: Question) -> list[int]:
     A choice's text counts only as a whole: "+1" is not in "+1/2", nor "5 N" in "0.5 N". Choices of
     one word count only where no other is named, since "C" may be one, too. A mention within a
     longer mention does not count: "2 N to the left" does not name "2 N", and "Vitamin A" not the
-    letter A. All other mentions count, several choices included (R3 checks only whether the right
-    letter occurs).
+    letter A. A small or wide letter counts where it is the whole answer, such as "(b)". All other
+    mentions count, several choices included (R3 checks only whether the right letter occurs).
     """
     phrases, words = [], []
     for index, choice in enumerate(question.choices):
@@ -167,7 +174,7 @@ def named_choices(text: str, question: Question) -> list[int]:
     starts, reach = [start for start, _, _ in outer], [0, *(end for _, end, _ in outer)]
     # the last mention that begins before a letter reaches farthest
     named |= {i for place, i in letters if reach[bisect.bisect(starts, place)] <= place}
-    return sorted(named)
+    return sorted(named or {whole_letter(text)} & {*range(len(question.choices))})
 
 
 def _outer(mentions: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

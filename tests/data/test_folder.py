@@ -200,6 +200,8 @@ def test_a_list_that_is_written_as_a_string_is_refused(source, tmp_path, written
     [
         (["B"], ["Oslo", "Lima"], ("Lima",)),
         (["(b)", "lima"], ["Oslo", "Lima"], ("Lima", "lima")),
+        (["Option B"], ["Oslo", "Lima"], ("Lima",)),
+        (["[\uff22]"], ["Oslo", "Lima"], ("Lima",)),
         (["A"], ["B", "A"], ("A",)),  # the text of a choice is no letter
         (["C"], ["Oslo", "Lima"], None),
         (["Rome"], ["Oslo", "Lima"], None),

@@ -68,6 +68,9 @@ def test_the_gold_option():
         ("B", "a rose"),
         ("(B) because it is", "a rose"),
         ("B: a rose", "a rose"),
+        ("(b).", "a rose"),
+        ("**Option \uff42**", "a rose"),  # a wide letter
+        ("b and more", "b and more"),
         ("The sky.", "the sky"),
         ("the sky, so C", "the sky"),
         ("A or C", "the sea; the sky"),  # both count, as where only occurrence is looked for
