@@ -61,11 +61,8 @@ def read_rope(
     kind = settings.get("rope_type") or settings.get("type") or "default"
     if family.fused and kind in ("su", "yarn"):
         kind = "longrope"  # what Phi-3's first configs call it
-    theta = number(
-        {"rope_theta": settings.get("rope_theta") or config.get("rope_theta") or 10000.0},
-        "rope_theta",
-        source,
-    )
+    given = {**_given(config), **_given(settings)}
+    theta = number(given, "rope_theta", source, 10000.0)
     rotated = _rotated(config, settings, family, head_dim, source)
     plain = theta ** -(np.arange(0, rotated, 2) / rotated)
     if kind == "default":
@@ -74,7 +71,7 @@ def read_rope(
         allowed = ", ".join(["default", *_SCALINGS, "longrope"])
         raise InputError(f"{source}: rope_type is {kind!r}; allowed: {allowed}.")
     longest = integer(config, "max_position_embeddings", source)
-    if original := config.get("original_max_position_embeddings"):
+    if (original := config.get("original_max_position_embeddings")) is not None:
         settings["original_max_position_embeddings"] = original  # transformers' precedence
     settings.setdefault("original_max_position_embeddings", longest)
     scaling = _Scaling(plain, theta, settings, longest)
@@ -86,6 +83,10 @@ def read_rope(
         raise InputError(f"{source}: rope scaling {kind!r} lacks the setting {error}.") from error
     except ValueError as error:
         raise InputError(f"{source}: rope scaling {kind!r}: {error}") from error
+
+
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def _rotated(

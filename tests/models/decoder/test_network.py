@@ -399,6 +399,8 @@ def test_a_mismatched_checkpoint_is_refused_with_all_mismatches(tmp_path: Path) 
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "lacks the setting 'short_fac"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "lacks the setting 'factor'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rope_theta": 0}, "rope_theta is 0"),  # not 10,000
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'; it must be true or false"),
     ],
 )
 def test_unsupported_configs_are_refused(change: dict[str, Any], message: str) -> None:

@@ -152,6 +152,7 @@ def test_defaults_and_derived_settings() -> None:
     [
         ({"model_type": "bart"}, "model_type is 'bart'"),
         ({"d_kv": 0}, "d_kv is 0; it must be an integer from 1"),
+        ({"num_decoder_layers": 0}, "num_decoder_layers is 0"),  # not those of the encoder
         ({"vocab_size": None}, "vocab_size is None"),
         ({"feed_forward_proj": "gated-swish"}, "feed_forward_proj is 'gated-swish'; allowed"),
         ({"feed_forward_proj": 3}, "feed_forward_proj is 3"),
