@@ -1,7 +1,11 @@
 """A finished job, and what every script says after each fault of each of its files."""
 
+import contextlib
 import dataclasses
 import functools
+import itertools
+import math
+import random
 import shutil
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +24,7 @@ from tests.faults.damage import (
     limited,
     shows_key,
 )
+from tests.interruptions import interrupted
 
 SECONDS = 30.0  # until an error must have come
 
@@ -39,6 +44,7 @@ class World:
       reads: first parts of the paths that the readers read.
       undone: what the job lacks where each case begins, as if it had been killed there.
       whole: the bytes of its results.
+      writes: how many writes the job does, see `interrupted`.
     """
 
     root: Path
@@ -51,6 +57,7 @@ class World:
     reads: tuple[str, ...] = ("run", "made")
     undone: tuple[str, ...] = ()
     whole: bytes = b""
+    writes: int = 0
 
     def make(self) -> Outcome:
         """Runs the script that makes the results."""
@@ -60,14 +67,15 @@ class World:
 
     def kept(self) -> "World":
         """The world after its job, with a copy from which each case begins."""
-        done = self.make()
+        with interrupted(math.inf, KeyboardInterrupt()) as writes:
+            done = self.make()
         assert done.code == 0, done
         whole = (self.root / self.results).read_bytes()
         for pattern in self.undone:
             for one in self.root.glob(pattern):
                 shutil.rmtree(one) if one.is_dir() else one.unlink()
         copy(self.root, self.pristine)
-        return dataclasses.replace(self, whole=whole)
+        return dataclasses.replace(self, whole=whole, writes=writes[0])
 
     @property
     def made_by(self) -> str:
@@ -127,25 +135,17 @@ LIMITS = (0, 1_000, 30_000, 300_000)
 """Bytes beyond which no file grows."""
 
 
-def cases(
-    world: World, wanted: Callable[[Path, str], bool] | None = None, *, every: int = 1
-) -> Iterator[Case]:
-    """Tries every script on every damaged file, or on those that are wanted.
-
-    Without ``wanted``, the job is also done with files that cannot grow, and then again.
-
-    Args:
-      world: the job.
-      wanted: whether a fault of a file is tried; None for all.
-      every: tries each N-th of the pairs of file and fault.
-    """
-    pairs = [(file, fault) for file in files(world.pristine) for fault in DAMAGES]
-    pairs = [pair for pair in pairs if str(pair[0]).startswith(world.only or "")]
-    for file, fault in pairs[::every]:
-        if wanted is None or wanted(file, fault):
+def cases(world: World, wanted: Callable[[Path, str], bool]) -> Iterator[Case]:
+    """Tries every script after each fault of a file that is wanted."""
+    for file, fault in itertools.product(files(world.pristine), DAMAGES):
+        if wanted(file, fault):
             yield from _after(world, file, fault)
-    for size in LIMITS if wanted is None else ():
-        yield without_room(world, size)
+
+
+def sample(world: World, chance: random.Random, count: int) -> set[tuple[Path, str]]:
+    """Some faults of the files of the world that may be damaged."""
+    own = [file for file in files(world.pristine) if str(file).startswith(world.only or "")]
+    return set(chance.sample([*itertools.product(own, DAMAGES)], count))
 
 
 def _after(world: World, file: Path, fault: str) -> Iterator[Case]:
@@ -176,17 +176,31 @@ def _attempt(
 
 
 def without_room(world: World, size: int) -> Case:
-    """The job from its inputs with files of at most ``size`` bytes; if it ends, with room, again.
+    """The job from its inputs, with files of at most ``size`` bytes, and again if it ends."""
+    _remove_results(world)
+    with limited(size):
+        done = world.make()
+    return _again(world, done, f"no file grows beyond {size:,} bytes")
 
-    Another result of the second attempt counts as a changed answer.
-    """
+
+def killed(world: World, at: int) -> Case:
+    """The job from its inputs, killed at its write number ``at``, and again."""
+    _remove_results(world)
+    with contextlib.suppress(KeyboardInterrupt), interrupted(at, KeyboardInterrupt()):
+        world.make()
+    return _again(world, world.make(), f"killed at write {at}")
+
+
+def _remove_results(world: World) -> None:
     copy(world.pristine, world.root)
     for name in {"run", "cache", Path(world.results).parts[0]} - set(world.inputs):
         one = world.root / name
         shutil.rmtree(one) if one.is_dir() else one.unlink(missing_ok=True)
-    with limited(size):
-        done = world.make()
+
+
+def _again(world: World, done: Outcome, fault: str) -> Case:
+    """The case of a job that ended so; another result of a second attempt is a changed answer."""
     again = world.make() if done.code else done
     changed = again.code != 0 or not world.same()
-    where, fault = Path(world.results), f"no file grows beyond {size:,} bytes"
+    where = Path(world.results)
     return Case(world.made_by, where, fault, done, changed, files_with_keys(world.root))
