@@ -5,8 +5,6 @@ import struct
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.settings import Footprint
 from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat, import_flat
@@ -129,30 +127,6 @@ def test_vectors_that_are_not_finite_are_refused(tmp_path, bad, told) -> None:
         import_flat(tmp_path / "a.index", tmp_path / "to", corpus(), FakeEncoder(D))
 
 
-def test_an_interrupted_import_resumes(source, tmp_path, monkeypatch) -> None:
-    encoder, read = FakeEncoder(D), FlatVectors.vectors
-    sizes = {"shard_rows": 20}
-    for name, value in (("_SECONDS", 0.0), ("_FIRST", 4)):
-        monkeypatch.setattr(builds, name, value)
-    import_flat(source, tmp_path / "whole", corpus(), encoder, **sizes)
-    reads = []
-
-    def dies(self, rows):
-        if len(rows) > 1:
-            reads.append(rows)
-            if len(reads) == 8:
-                raise KeyboardInterrupt
-        return read(self, rows)
-
-    monkeypatch.setattr(FlatVectors, "vectors", dies)
-    with pytest.raises(KeyboardInterrupt):
-        import_flat(source, tmp_path / "to", corpus(), encoder, **sizes)
-    import_flat(source, tmp_path / "to", corpus(), encoder, **sizes)
-    assert sum(map(len, reads)) == N + 4  # the chunk of the interruption is read again
-    found, whole = (read_manifest(tmp_path / d / "vectors", "matrix") for d in ("to", "whole"))
-    assert found.files == whole.files and len(found.files) == 3
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_settings(source, tmp_path, monkeypatch, exact) -> None:
     encoder, passages, cache = FakeEncoder(D), corpus(), tmp_path / "cache"
@@ -173,11 +147,9 @@ def test_settings(source, tmp_path, monkeypatch, exact) -> None:
     assert (state.state, state.dimension) == ("built", D)
 
 
-def test_footprint_and_invalid_memory(monkeypatch) -> None:
+def test_footprint(monkeypatch) -> None:
     described = FakeEncoder(D)
     monkeypatch.setattr(BiEncoder, "describe", lambda self: described)
     assert FaissFlat(exact=True, memory_gb=1).footprint(corpus()) == Footprint(2 * N * D, 4 * N * D)
     assert FaissFlat().footprint(corpus()).disk == 2 * N * D
-    with pytest.raises(InputError, match="memory_gb is -1"):
-        FaissFlat(memory_gb=-1)
     assert FaissFlat().encoder.passage_prefix == "passage: "  # E5

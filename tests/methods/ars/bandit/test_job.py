@@ -32,9 +32,8 @@ NAMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> bandit_job.TrainBandit:
-    here = tmp_path_factory.mktemp("tables")
+def made(here: Path) -> bandit_job.TrainBandit:
+    """Trainings on two tables."""
     tables = [
         small_table.write(here / "boolq"),
         small_table.write(here / "hotpotqa", seed=1, dataset="hotpotqa"),
@@ -49,6 +48,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> bandit_job.TrainBandit:
         seeds=2,
         workers=2,
     )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> bandit_job.TrainBandit:
+    return made(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")
@@ -123,38 +127,6 @@ def test_a_checkpoint_has_the_questions_that_it_was_trained_on(
     del lines[3]["question"]
     (table / "rewards.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_table(table).trained_on == ()
-
-
-def test_a_resumed_job_writes_the_same_bytes(
-    job: bandit_job.TrainBandit, whole: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    done: list[Any] = []
-    train = bandit_job.train
-
-    def fails(*given: Any, **named: Any) -> Any:
-        if len(done) >= 5:
-            raise InputError("no power")
-        done.append(given)
-        return train(*given, **named)
-
-    stopped = dataclasses.replace(job, workers=1)
-    with monkeypatch.context() as patch, pytest.raises(InputError, match="no power"):
-        patch.setattr(bandit_job, "train", fails)
-        stopped.execute(tmp_path)
-    kept = lines_of(tmp_path)
-    assert 1 <= len(kept) <= 5 and not (tmp_path / "bandit.json").exists()
-    with (tmp_path / "curves.jsonl").open("a") as out:
-        out.write('{"training": "cut off')
-    again: list[Any] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(bandit_job, "train", lambda *g, **n: (again.append(g), train(*g, **n))[1])
-        stopped.execute(tmp_path)
-    assert len(again) == len(NAMES) - len(kept)
-    for name in ("curves.jsonl", "bandit.json"):
-        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
-    with monkeypatch.context() as patch:  # nothing is left to train
-        patch.setattr(bandit_job, "train", None)
-        job.execute(tmp_path)
 
 
 def test_another_job_and_another_table_are_refused(

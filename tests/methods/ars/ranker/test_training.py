@@ -26,7 +26,6 @@ from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.training.step import make_mesh
 from jaxrag.types import InputError
 from tests.methods.ars.ranker import small_ranker
-from tests.training.contents import digest_of
 
 
 @pytest.fixture(scope="module")
@@ -150,30 +149,6 @@ def test_training_learns_the_order(start: Path, tmp_path: Path) -> None:
 
 class Stop(Exception):
     pass
-
-
-def test_a_resumed_training_ends_in_the_same_bytes(start: Path, tmp_path: Path) -> None:
-    """Stopped after step 6 of 8 and gone on with; and never stopped. With dropout."""
-    some, seen = small_ranker.examples(12), []
-
-    def stops(ranker: CrossEncoderReranker, step: int) -> Any:
-        seen.append(step)
-        if step == 6:
-            raise Stop
-        return {}
-
-    how = settings(steps=8, evaluate_every=3)
-    ranker = small_ranker.begin(start)
-    with pytest.raises(Stop):
-        train(some, ranker, how, tmp_path / "stopped", evaluate=stops, devices=ONE)
-    assert seen == [0, 3, 6]
-    found = digest_of(train(some, ranker, how, tmp_path / "stopped", devices=ONE))
-    assert found == digest_of(train(some, ranker, how, tmp_path / "whole", devices=ONE))
-    files = [tmp_path / name / "metrics.jsonl" for name in ("stopped", "whole")]
-    losses = [
-        [json.loads(line).get("loss") for line in file.read_text().splitlines()] for file in files
-    ]
-    assert losses[0][-8:] == losses[1][-8:] and len({*losses[1]}) == 8
 
 
 @pytest.mark.parametrize("dropped", ["dropout", "encoder_dropout"])
