@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import contextlib
 import email.utils
 import functools
@@ -29,7 +30,8 @@ from jaxrag.core.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")
-_TRANSIENT = {408, 409, 425, 429, *range(500, 600)}  # status codes that are retried
+TRANSIENT = frozenset({202, 204, 408, 409, 420, 425, 429, 498, 499, *range(500, 600)})
+"""Status codes that are retried: of answers to come, and of busy servers, clouds and proxies."""
 _FIRST_OPEN = 4  # open requests of a server at first
 _KEEPING_UP = 1 / 8  # of the timeout: a server that answers within it gets one more at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
@@ -94,7 +96,7 @@ def refusal(status: int, text: str, message: str) -> Exception:
 class HttpClient:
     """Sends requests to the least busy server and retries transient failures; thread-safe.
 
-    Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
+    Timeouts, broken connections, status of `TRANSIENT` and responses that are not a JSON
     object, or have over 16 MB or 2 million values and escapes, are retried. A server that failed
     gets no requests for 0.5 to 30 s, twice as long after each consecutive failure, or for as long
     as it requests; other servers are used meanwhile. A server gets few requests at once first, one
@@ -106,13 +108,15 @@ class HttpClient:
       urls: addresses of equivalent servers, up to the path.
       headers: headers of every request.
       secrets: strings such as keys in ``headers``. They are removed from error messages, and those
-        of 16 characters or more from everything that a server sends back.
+        of 16 characters or more from everything that a server sends back; an answer that has one in
+        a form that cannot be removed is an error.
       timeout: seconds of an attempt, from sending it to the last byte of the response.
       patience: seconds of a request, over all attempts.
       rate: largest number of attempts per second; None for no limit.
       concurrency: largest number of open requests of a server.
       requested_pause: response -> seconds of pause that a failed response requests, or None.
       refused: the error for a status that is not retried, from (status, text, message).
+      final: whether a status that would be retried is refused, too, from (status, text).
 
     Raises:
       InputError: no address, a malformed one, one with a password, or a number out of range.
@@ -130,6 +134,7 @@ class HttpClient:
         concurrency: int = 64,
         requested_pause: Callable[[httpx.Response], float | None] = retry_after,
         refused: Callable[[int, str, str], Exception] = refusal,
+        final: Callable[[int, str], bool] = lambda status, text: False,
     ) -> None:
         if not urls:
             raise InputError("no server is given: set its address, such as http://localhost:8000")
@@ -145,10 +150,11 @@ class HttpClient:
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         self._secret = _pattern(secrets)
         self._long_secret = _pattern([secret for secret in secrets if len(secret) >= _SHORT])
-        long = [form for s in secrets if len(s) >= _SHORT for form in _encoded(s)]
-        self._condensed = [_condensed(form.encode()) for form in long]
+        long = [form for s in secrets if len(s) >= _SHORT for form in _disguised(s)]
+        self._condensed = {_condensed(form.encode()) for form in long}
         self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
+        self._final = final
         self._concurrency = concurrency
         for server in self._servers:
             server.most = min(_FIRST_OPEN, concurrency)
@@ -267,17 +273,21 @@ class HttpClient:
         except TimeoutError:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
+            proxy = " (by the environment's proxy)" if _has_proxy(where) else ""
+            said = f"{type(error).__name__}: {self._quote(error)}"
+            raise TransientError(f"{where}{proxy}: {said}") from None
         data = self._masked(data, where)
         text, status = data.decode("utf-8", "replace"), response.status_code
         quote = self._quote(text)
-        if status in _TRANSIENT:
+        if status in TRANSIENT and not self._final(status, text):
             raise TransientError(
                 f"{where} answers {status}: {quote}", pause=self._requested_pause(response)
             )
         if 300 <= status < 400:
             to = self._quote(response.headers.get("Location", "nowhere"))
             quote = f"it redirects to {to}, which is not followed: name the server that answers."
+        if status == 407:
+            quote = "the environment's proxy asks for a name and a password"
         if status != 200:
             raise self._refused(status, text, f"{where} refuses ({status}): {quote}")
         try:
@@ -310,12 +320,20 @@ class HttpClient:
         return self._masked(text.encode("utf-8", "replace"), self._servers[0].url).decode()
 
     def _masked(self, data: bytes, where: str) -> bytes:
-        text = _condensed(data) if self._condensed else b""
-        if not any(form in text for form in self._condensed):
+        if not self._holds_secret(data):
             return data
-        if len(data) > _MOST_MASKED:
+        if len(data) <= _MOST_MASKED:
+            data = self._long_secret.sub(b"***", data)
+        if self._holds_secret(data):
             raise InputError(f"{where} sends the request's key back: nothing of it is read.")
-        return self._long_secret.sub(b"***", data)
+        return data
+
+    def _holds_secret(self, data: bytes) -> bool:
+        if not self._condensed:
+            return False
+        text = _condensed(data)
+        bare = _condensed(_MARKUP.sub(b"", data)) if b"<" in data else b""
+        return any(form in text or form in bare for form in self._condensed)
 
     def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:
@@ -384,9 +402,11 @@ def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClien
             else None,
             mounts={f"all://{host}": httpx.AsyncHTTPTransport(limits=limits) for host in direct},
         )
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        # the text of the last may quote a password
+        said = "it is no address" if isinstance(error, httpx.InvalidURL) else error
         raise InputError(
-            f"The proxy that the environment names cannot be used ({error}): unset ALL_PROXY, "
+            f"The proxy that the environment names cannot be used ({said}): unset ALL_PROXY, "
             "HTTP_PROXY or HTTPS_PROXY, or name the server's host in NO_PROXY."
         ) from None
 
@@ -399,6 +419,13 @@ def _is_direct(host: str) -> bool:
             return True
     local = host == "localhost" or host.endswith(".localhost")
     return local or bool(urllib.request.proxy_bypass(host))
+
+
+def _has_proxy(url: str) -> bool:
+    """Whether the environment names a proxy for an address."""
+    parts, named = urllib.parse.urlsplit(url), urllib.request.getproxies()
+    proxied = bool(named.get(parts.scheme) or named.get("all"))
+    return proxied and not _is_direct(parts.hostname or "")
 
 
 def _pause(failures: int) -> float:
@@ -444,6 +471,7 @@ _ESCAPE = re.compile(
     rb"|&(?:amp;){0,9}#x0*+([0-9a-f]{1,6});|&(?:amp;){0,9}#0*+(\d{1,7});|&(?:amp;){0,9}[a-z]{2,9};",
     re.IGNORECASE,
 )
+_MARKUP = re.compile(rb"<[^<>]{0,200}>")
 _NEITHER = bytes(c for c in range(256) if not (c < 128 and chr(c).isalnum()))
 
 
@@ -467,6 +495,19 @@ def _encoded(secret: str) -> list[str]:
         whole = base64.b64encode(bytes(before) + data).decode()
         forms.append(whole[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])
     return forms
+
+
+def _disguised(secret: str) -> list[str]:
+    """A longer secret as it is, in base32, backwards, in rot13, these encoded, and in codes."""
+    data, forms = secret.encode(), [secret, secret[::-1], codecs.encode(secret, "rot13")]
+    forms.append("\0".join(secret))  # within UTF-16
+    for before in range(5):
+        whole = base64.b32encode(bytes(before) + data).decode()
+        forms.append(whole[-(-before * 8 // 5) : (before + len(data)) * 8 // 5])
+    once = [encoded for form in forms for encoded in _encoded(form)]
+    codes = ("{:d}", "{:03o}", "{:08b}", "{:04x}", "{:06x}", "0x{:02x}", "u{:x}", "u{:04x}")
+    numbers = ["".join(map(code.format, data)) for code in codes]
+    return [*once, *numbers, *(encoded for form in once for encoded in _encoded(form))]
 
 
 def read_key(variable: str) -> str:

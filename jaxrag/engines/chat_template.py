@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.utils import chat_template_utils
 
 _ADDED = 1_000_000  # characters that a template may add to messages
 
@@ -15,14 +16,20 @@ def render(template: str, messages: list[dict[str, str]], values: dict[str, Any]
     Args:
       template: a program in Jinja's language; it runs in transformers' sandbox.
       messages: each has role and content.
-      values: further variables of the template.
+      values: further variables of the template, and "date", the one that it takes for today's.
 
     Raises:
       MemoryError: it is more than four times as long as the messages and a million characters.
       Exception: the template fails; whatever it raises.
     """
+    today = datetime.date.fromisoformat(values.pop("date"))
+    # the same object as it compiles itself, whose clock is stopped
+    compiled = chat_template_utils._compile_jinja_template(template)  # pyright: ignore[reportPrivateUsage]
+    compiled.globals["strftime_now"] = today.strftime
     values = {"add_generation_prompt": False, **values}
-    (text,), _ = render_jinja_template([messages], chat_template=template, **values)
+    (text,), _ = chat_template_utils.render_jinja_template(
+        [messages], chat_template=template, **values
+    )
     if len(text) > _ADDED + 4 * sum(len(message["content"]) for message in messages):
         raise MemoryError("it writes over a million characters")
     return text

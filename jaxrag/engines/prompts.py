@@ -35,7 +35,6 @@ _log = logging.getLogger("jaxrag")
 _RENDER = Bounded("jaxrag.engines.chat_template", "render", seconds=0.5)
 _Turn = dict[str, str]
 _DATE = datetime.date(2024, 7, 26)  # Llama 3's own default
-_CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 # Stands between the letters of a control token's name in data; U+FDD0 is no character.
 _MARK = "\ufdd0"
 _LIKE_CONTROL = re.compile(r"<\|[^|<>]*\|>|</?(?:think|tool_call|tool_response)>")
@@ -63,12 +62,10 @@ def render_chat(
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
     roles, options = tuple(m["role"] for m in messages), dict(template_options)
-    day = _date(options.pop("date", None))
+    options["date"] = _date(options.get("date")).isoformat()
     try:
         # of several named templates, the one that the options name or the default
-        template = tokenizer.get_chat_template(options.pop("chat_template", None))
-        dated = _CALL.sub(lambda call: json.dumps(day.strftime(call[2])), template)
-        options["chat_template"] = dated
+        options["chat_template"] = tokenizer.get_chat_template(options.get("chat_template"))
         form = _accepted_form(tokenizer, roles, canonical(options))
         if isinstance(form, Exception):
             raise form
@@ -84,7 +81,8 @@ def render_chat(
 def _rendered(
     tokenizer: PreTrainedTokenizerFast, messages: list[_Turn], options: Mapping[str, Any]
 ) -> str:
-    values = {**tokenizer.special_tokens_map, "add_generation_prompt": True, **options}
+    values = {**tokenizer.special_tokens_map, "add_generation_prompt": True}
+    values |= {"date": _DATE.isoformat(), **options}
     try:
         return _RENDER(template=values.pop("chat_template"), messages=messages, values=values)
     except LimitError as error:
@@ -247,7 +245,8 @@ class PromptEncoder:
         """
         rendered = self._rendered(prompt)
         begin = self.frame[0] if isinstance(prompt, str) else []
-        if begin and rendered.startswith(str(self.tokenizer.bos_token)):
+        named = str(self.tokenizer.decode(begin))
+        if named and rendered.startswith(named):
             begin = []
         tokens, places = self._encoded(rendered)
         if not (begin or tokens):
@@ -304,11 +303,14 @@ class PromptEncoder:
 
     @functools.cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """Matches the control tokens: special ones, and others that are written like one."""
+        """Matches control tokens: special ones, those of the template, others written like one."""
         if self.template_options.get("control_tokens"):
             return None
+        templates = f"{self.tokenizer.chat_template} {self.template_options.get('chat_template')}"
         added = self.tokenizer.added_tokens_decoder.values()
         names = {t.content for t in added if t.special or _LIKE_CONTROL.fullmatch(t.content)}
+        marks = {t.content for t in added if len(t.content) > 2 and not t.content.isalnum()}
+        names |= {name for name in marks if name in templates}
         names = {name for name in names if name.strip()}
         return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 

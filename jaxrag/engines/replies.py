@@ -20,10 +20,10 @@ from jaxrag.types import Generation, InputError
 
 _UNKNOWN = -1  # a token whose id the server does not return
 _ENDED = {"stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete"}
-_CUT = {"length", "max_tokens", "max_output_tokens"}
+_CUT = {"length", "max_tokens", "max_output_tokens", "model_length"}
 _MOST_TOKENS = 1 << 24
 _LEAST = -9999.0  # what vLLM writes for minus infinity
-_BYTES = re.compile(r"(?:bytes:)?((?:\\x[0-9a-fA-F]{2})+)")
+_BYTES = re.compile(r"(?:bytes:)?(?:(?:\\x[0-9a-fA-F]{2})+|(?:<0x[0-9a-fA-F]{2}>)+)")
 _REPLACED = "\ufffd".encode()
 
 
@@ -78,8 +78,13 @@ def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
 def reply_text(choice: Mapping[str, Any], *, allow_none: bool = False) -> tuple[str, str]:
     """The text of a choice, and its reasoning where the server has a field for it.
 
+    Args:
+      choice: of a response.
+      allow_none: whether "" stands for no text.
+
     Raises:
-      InputError: it has no text, but null, a number or parts that are none.
+      InputError: it has no text, but null, a refusal, a call, a number, parts that are none, or
+        only tokens that are not shown before the limit of new ones.
     """
     message = choice.get("message", choice)
     if not isinstance(message, dict):
@@ -87,27 +92,40 @@ def reply_text(choice: Mapping[str, Any], *, allow_none: bool = False) -> tuple[
     content = message.get("content" if "message" in choice else "text")
     fields = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
     reasoning = next((field for field in fields if isinstance(field, str) and field), "")
-    if content is None and allow_none:
-        return "", reasoning
-    if content is None:
-        said = message.get("refusal")
-        why = f"it refuses: {str(said)[:200]}" if said else "null"
-        if reasoning:
-            why = "null after unfinished reasoning; allow more tokens (reader.answer_tokens)"
-        raise InputError(f"The server gives no text: {why}.")
-    if isinstance(content, list):
+    if isinstance(content, list) and content:
         content, reasoning = _joined_parts(content, reasoning)
+    if content in (None, "", []):
+        why = _why_empty(message, reasoning, content, _is_cut(choice))
+        if why and not allow_none:
+            raise InputError(f"The server gives no text: {why}.")
+        return "", reasoning
     if not isinstance(content, str):
         raise InputError(f"The server's text is no text: {str(content)[:100]}")
-    return content, reasoning
+    return content.encode("utf-8", "replace").decode(), reasoning  # half of a pair is no character
+
+
+def _why_empty(message: Mapping[str, Any], reasoning: str, content: object, cut: bool) -> str:
+    """Why a message has no text; "" if its text is empty."""
+    if said := message.get("refusal"):
+        return f"it refuses: {str(said)[:200]}"
+    if message.get("tool_calls") or message.get("function_call"):
+        return "it calls a tool"
+    if cut or (reasoning and content is None):
+        return "null after unfinished reasoning; allow more tokens (reader.answer_tokens)"
+    return "" if content == "" else "null"
+
+
+def _is_cut(choice: Mapping[str, Any]) -> bool:
+    """Whether an answer ends at the limit of new tokens."""
+    return str(choice.get("finish_reason")).lower() in _CUT
 
 
 def _joined_parts(parts: Sequence[Any], reasoning: str) -> tuple[str, str]:
     """Text and reasoning of a list of parts."""
     text = ""
     for part in parts:
-        kind = part.get("type", "text") if isinstance(part, dict) else None
-        if kind in ("thinking", "reasoning"):
+        kind = str(part.get("type", "text")) if isinstance(part, dict) else ""
+        if "thinking" in kind or "reasoning" in kind:
             reasoning += str(part.get(kind) or part.get("text") or "")
         elif kind in ("text", "output_text") and isinstance(part.get("text"), str):
             text += part["text"]
@@ -145,8 +163,8 @@ def _piece(name: object, written: object) -> bytes:
         return bytes(written)
     if not isinstance(name, str):
         return b""
-    if escaped := _BYTES.fullmatch(name):
-        return bytes.fromhex(escaped[1].replace("\\x", ""))
+    if _BYTES.fullmatch(name):
+        return bytes(int(code, 16) for code in re.findall("x(..)", name))
     return name.encode("utf-8", "replace")
 
 
@@ -217,11 +235,11 @@ def read_reply(
       InputError: the response has no text, or not a log-probability of each token.
     """
     choice = only_choice(response)
-    whole, own = reply_text(choice)
+    over = not _is_cut(choice)
+    whole, own = reply_text(choice, allow_none=over and bool(stop))
     start = answer_start(whole, opened=opened and not own)
     reasoning, answer = own or whole[:start], whole[start:]
     text = answer[: min((at for s in stop if (at := answer.find(s)) >= 0), default=None)]
-    over = str(choice.get("finish_reason")).lower() not in _CUT
     tokens, usage = listed_tokens(choice), response.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     made = _integer(usage.get("completion_tokens"))
@@ -235,7 +253,7 @@ def read_reply(
         values = checked_logprobs(tokens, len(tokens) or wanted)
         if tokens and not reasoning and not lacks:
             _check_whole(tokens, answer)
-        at = _places(tokens, answer, stop, bool(reasoning), over, ends)
+        at = _places(tokens, answer, stop, reasoning, over, ends)
         count, unlisted = at.count + at.ended - at.first, max(made - len(tokens), 0)
     else:
         details = usage.get("completion_tokens_details")
@@ -253,7 +271,9 @@ def read_reply(
         reasoning_logprobs=tuple(values[: at.first]),
     )
     stopped = over and bool(stop) and not at.ended and not met
-    in_reasoning = stopped and bool(start) and not text.strip()
+    in_reasoning = stopped and bool(reasoning) and not text.strip()
+    if not in_reasoning:
+        reply_text(choice)  # fails where there is no text
     return ServerReply(generation, in_reasoning, stopped, met, lacks)
 
 
@@ -261,7 +281,7 @@ def _places(
     tokens: Sequence[ListedToken],
     answer: str,
     stop: Sequence[str],
-    reasoned: bool,
+    reasoning: str,
     over: bool,
     ends: Sequence[int],
 ) -> _Places:
@@ -269,8 +289,9 @@ def _places(
     pieces = [token.piece for token in tokens]
     starts = [0, *itertools.accumulate(map(len, pieces))]
     joined, said = b"".join(pieces), answer.strip().encode()
-    begin, first = joined.rfind(said), 0
-    if reasoned:
+    ended = over and bool(tokens) and _is_end(tokens, answer if said else reasoning, ends)
+    begin, first = joined.rfind(said, 0, starts[-2] if ended else None), 0
+    if reasoning:
         if begin < 0:
             raise InputError(
                 "The server's log-probabilities of reasoning cannot be told from the answer's, as "
@@ -290,7 +311,6 @@ def _places(
             f"The server returned log-probabilities of {len(beyond)} tokens after the text, where "
             "there is at most an end token."
         )
-    ended = over and bool(tokens) and _is_end(tokens, answer, ends)
     return _Places(min(first, len(tokens) - ended), len(tokens) - ended, ended, False)
 
 

@@ -10,6 +10,7 @@ another form from then on (`Dialect`); what it answers is read by `jaxrag.engine
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -18,13 +19,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical
-from jaxrag.core.http import HttpClient, TransientError, read_key
+from jaxrag.core.http import TRANSIENT, HttpClient, TransientError, read_key
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
@@ -56,14 +57,16 @@ _NEUTRAL = {
     "top_p": 1.0,
     "top_k": -1,
     "min_p": 0.0,
+    "typical_p": 1.0,
     "repetition_penalty": 1.0,
+    "repeat_penalty": 1.0,  # llama.cpp's name
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""Settings that a server takes from the model's generation_config where a request has none."""
+"""Settings that a server takes from its own or the model's defaults where a request has none."""
 
-_OPTIONAL = {*_NEUTRAL, "return_token_ids", "top_logprobs", "repeat_penalty", "repeat_last_n"}
-"""Fields that are left out once a server refuses them."""
+_OPTIONAL = {*_NEUTRAL, "return_token_ids", "top_logprobs", "repeat_last_n", "stop"}
+"""Fields that are left out once a server refuses them; texts are then cut at stop strings here."""
 
 # Texts that tokenizers of published models take for control tokens.
 _CONTROL = re.compile(
@@ -71,6 +74,10 @@ _CONTROL = re.compile(
 )
 
 
+_UNKNOWN = re.compile(
+    "un(?:supported|known|recogni[sz]ed|expected)|not (?:supported|permitted|allowed)|deprecated"
+)
+_OF_TEMPLATE = re.compile(r"\broles?\b|jinja|chat.?template|raise_exception", re.I)
 _HELLO = {"role": "user", "content": "Hi"}
 
 
@@ -87,6 +94,8 @@ class _FieldError(InputError):
 
 
 def _refused(status: int, text: str, message: str) -> Exception:
+    if status < 400:
+        return InputError(message)
     if status in (401, 402, 403):
         return RefusedError(f"{message} Set the key that the server asks for.")
     if status == 404:
@@ -97,13 +106,100 @@ def _refused(status: int, text: str, message: str) -> Exception:
     return _FieldError(message, text)
 
 
+class Form(NamedTuple):
+    """How requests are written.
+
+    Attributes:
+      left_out: fields that are not sent.
+      limit: the field of the most new tokens.
+      as_text: whether prompts of tokens go as texts.
+      merged: whether a system message goes before the user's.
+      counts: whether the chat endpoint takes the number of log-probabilities as ``logprobs``.
+    """
+
+    left_out: frozenset[str] = frozenset()
+    limit: str = "max_tokens"
+    as_text: bool = False
+    merged: bool = False
+    counts: bool = False
+
+    def write(self, body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
+        """A request in this form; ``prompt`` is its prompt as a text."""
+        sent = {name: value for name, value in body.items() if name not in self.left_out}
+        sent[self.limit] = sent.pop("max_tokens")
+        if self.as_text and "prompt" in sent:
+            sent["prompt"] = prompt
+        if self.merged and "messages" in sent:
+            sent["messages"] = merged_system(sent["messages"])
+        if self.counts and sent.get("logprobs") is True:
+            sent = {**sent, "logprobs": 1, "top_logprobs": None}
+        return {name: value for name, value in sent.items() if value is not None}
+
+    def joined(self, other: Form) -> Form:
+        """What either form differs in from the first."""
+        limit = other.limit if self.limit == Form().limit else self.limit
+        flags = (mine or others for mine, others in zip(self[2:], other[2:], strict=True))
+        return Form(self.left_out | other.left_out, limit, *flags)
+
+    def corrected(self, sent: Mapping[str, Any], text: str) -> Form:
+        """The form without what a refusal of ``sent`` names.
+
+        Raises:
+          RefusedError: it names a setting that results depend on.
+        """
+        said = text.lower()
+        named = {name for name in sent if re.search(_wordings(name), said)}
+        if changes := _changeable(sent) & named:
+            return self._replace(left_out=self.left_out | changes)
+        if "seed" in named:
+            raise RefusedError(
+                "The server refuses a seed per request (as vLLM on TPUs): set "
+                "--config.model.seeds=False. Samples then cannot be repeated."
+            )
+        if "repetition_penalty" in named:
+            raise RefusedError(
+                f"The server refuses repetition_penalty, which is {sent['repetition_penalty']}: "
+                "set it to 1, or choose another server."
+            )
+        if re.search(_wordings("max_completion_tokens"), said) or (
+            "max_tokens" in named and _UNKNOWN.search(said)
+        ):
+            return self._replace(limit="max_completion_tokens")
+        if isinstance(sent.get("prompt"), list) and re.search(r"prompt.*\bstr", said, re.S):
+            return self._replace(as_text=True)
+        if sent.get("logprobs") is True and "logprobs" in named and re.search(r"\bint", said):
+            return self._replace(counts=True)
+        return self._replace(merged=self.merged or (_has_system(sent) and "system" in said))
+
+    def guesses(self, sent: Mapping[str, Any]) -> list[Form]:
+        """Forms to try where a refusal names nothing that can be changed."""
+        merged = self._replace(merged=_has_system(sent) or self.merged)
+        as_text = self._replace(as_text=isinstance(sent.get("prompt"), list) or self.as_text)
+        bare = self._replace(left_out=self.left_out | _changeable(sent))
+        return [merged, as_text, bare, merged.joined(as_text).joined(bare)]
+
+
+def _wordings(name: str) -> str:
+    """Matches a field's name in lower case, however its words are joined."""
+    return rf"\b{name.replace('_', '[-_ ]?')}\b"
+
+
+def _has_system(sent: Mapping[str, Any]) -> bool:
+    return any(message["role"] == "system" for message in sent.get("messages", ()))
+
+
+def _changeable(sent: Mapping[str, Any]) -> set[str]:
+    """The fields of a request that may be left out: not a penalty that the user has set."""
+    kept = {"repetition_penalty"} if sent.get("repetition_penalty", 1) != 1 else set()
+    return {*_OPTIONAL} & {*sent} - kept
+
+
 class Dialect:
-    """Settings that the servers of a run refused, and their other forms; thread-safe."""
+    """The form of requests that the servers of a run take; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._left_out: set[str] = set()
-        self._limit, self._as_text, self._merged = "max_tokens", False, False
+        self.form, self._taken = Form(), set[tuple[str, ...]]()
         self.cuts_stop: bool | None = None
         """Whether the tokens that met a stop string are not listed; None until it is known."""
 
@@ -114,42 +210,19 @@ class Dialect:
             self.cuts_stop = cut or bool(self.cuts_stop)
         return new
 
-    def form(self, body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
-        """A request in the form that the servers take; ``prompt`` is its prompt as a text."""
-        sent = {k: v for k, v in body.items() if k not in self._left_out and v is not None}
-        sent[self._limit] = sent.pop("max_tokens")
-        if self._as_text and "prompt" in sent:
-            sent["prompt"] = prompt
-        if self._merged and "messages" in sent:
-            sent["messages"] = merged_system(sent["messages"])
-        return sent
-
-    def learn(self, sent: Mapping[str, Any], text: str) -> None:
-        """Notes what a refusal of ``sent`` names that can be left out or sent in another form.
-
-        Raises:
-          RefusedError: it names a setting that results depend on.
-        """
-        said = text.lower()
-        named = {name for name in sent if re.search(rf"\b{name}\b", said)}
-        if "seed" in named:
-            raise RefusedError(
-                "The server refuses a seed per request (as vLLM on TPUs): set "
-                "--config.model.seeds=False. Samples then cannot be repeated."
-            )
-        if "repetition_penalty" in named and sent["repetition_penalty"] != 1:
-            raise RefusedError(
-                f"The server refuses repetition_penalty, which is {sent['repetition_penalty']}: "
-                "set it to 1, or choose another server."
-            )
+    def keep(self, form: Form, sent: Mapping[str, Any]) -> None:
+        """Notes that a server took a request in this form."""
         with self._lock:
-            if "max_completion_tokens" in said and re.search("instead|unsupported|use ", said):
-                self._limit = "max_completion_tokens"
-            elif isinstance(sent.get("prompt"), list) and re.search(r"prompt.*\bstr", said, re.S):
-                self._as_text = True
-            elif "system" in said and any(m["role"] == "system" for m in sent.get("messages", ())):
-                self._merged = True
-            self._left_out |= named & _OPTIONAL
+            self.form = self.form.joined(form)
+            self._taken.add(_kind(sent))
+
+    def has_taken(self, sent: Mapping[str, Any]) -> bool:
+        """Whether a request with these fields was taken, so that its contents are refused."""
+        return _kind(sent) in self._taken
+
+
+def _kind(sent: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*sorted(sent), type(sent.get("prompt")).__name__, str(_has_system(sent)))
 
 
 class ServerModel:
@@ -279,15 +352,18 @@ class ServerModel:
             body["stop"] = None
         response = self._ask(path, body, text)
         reply = self._read(response, decoding, text, tokens)
-        if body["stop"] and self._must_repeat(reply):
+        sent = body["stop"] and "stop" not in self._dialect.form.left_out
+        if sent and self._must_repeat(reply):
+            met_outside = not reply.in_reasoning
             again = self._ask(path, {**body, "stop": None}, text)
-            generation = self._read(again, decoding, text, tokens).generation
-            stopped = not reply.in_reasoning and generation.finish_reason == "stop"
+            reply = self._read(again, decoding, text, tokens)
+            stopped = met_outside and reply.generation.finish_reason == "stop"
             if stopped and self._dialect.learn_stop(cut=True):
                 _log.info("The server lists no token that met a stop string: texts are cut here.")
-            return generation
-        if body["stop"] and reply.lists_stop:
+        elif sent and reply.lists_stop:
             self._dialect.learn_stop(cut=False)
+        if reply.in_reasoning:
+            raise InputError("The server's answer ends inside its reasoning, without a text.")
         return reply.generation
 
     def _must_repeat(self, reply: ServerReply) -> bool:
@@ -310,9 +386,10 @@ class ServerModel:
             "stop": list(decoding.stop) or None,
             **_NEUTRAL,
             "repetition_penalty": penalty,
+            "repeat_penalty": penalty,
         }
-        if penalty != 1:  # llama.cpp's names
-            body |= {"repeat_penalty": penalty, "repeat_last_n": -1}
+        if penalty != 1:
+            body["repeat_last_n"] = -1
         if decoding.temperature and self._seeds:
             sent = list(prompt) if isinstance(prompt, tuple) else prompt
             number = prompt_number(list(canonical(sent).encode()))
@@ -321,16 +398,41 @@ class ServerModel:
 
     def _ask(self, path: str, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
         """The response to a request, in the first form that the server does not refuse."""
+        form = self._dialect.form
         while True:
-            sent = self._dialect.form(body, text)
+            sent = form.write(body, text)
             try:
-                return self._http.request("POST", path, body=sent, read=_without_error)
+                return self._take(path, form, sent)
             except _FieldError as error:
-                self._dialect.learn(sent, error.text)
-                new = self._dialect.form(body, text)
-                if new == sent:
-                    raise InputError(str(error)) from None
+                better = form.corrected(sent, error.text)
+                if (new := better.write(body, text)) == sent:
+                    return self._guess(path, body, text, form, error)
                 self._report(error, set(sent) - set(new))
+                form = better
+
+    def _guess(
+        self, path: str, body: Mapping[str, Any], text: str, form: Form, refused: _FieldError
+    ) -> Mapping[str, Any]:
+        """The response to a request in another form, where a refusal does not say which.
+
+        Raises:
+          InputError: all are refused, or such requests were taken before: it is the contents.
+        """
+        tried = [form.write(body, text)]
+        guesses = [] if self._dialect.has_taken(tried[0]) else form.guesses(tried[0])
+        for guess in guesses:
+            if (sent := guess.write(body, text)) not in tried:
+                tried.append(sent)
+                with contextlib.suppress(_FieldError):
+                    response = self._take(path, guess, sent)
+                    self._report(refused, set(tried[0]) - set(sent))
+                    return response
+        raise InputError(str(refused)) from None
+
+    def _take(self, path: str, form: Form, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        response = self._http.request("POST", path, body=sent, read=_without_error)
+        self._dialect.keep(form, sent)
+        return response
 
     def _report(self, error: _FieldError, left_out: set[str]) -> None:
         """Says once what a server refused."""
@@ -360,8 +462,8 @@ class ServerModel:
                 opened=opens_reasoning(text),
                 logprobs=self.gives_logprobs,
             )
-        reply_text(choice, allow_none=True)
         made = self._checked_ids(ids, limit)
+        reply_text(choice, allow_none=bool(made))
         listed = checked_logprobs(listed_tokens(choice), len(made), wanted=self.gives_logprobs)
         self._check_agreement(made, choice.get("text"))
         reader = AnswerReader(self._encode.tokenizer, ends=self._ends, stop=decoding.stop)
@@ -438,15 +540,19 @@ class ServerModel:
 
 
 def _without_error(response: dict[str, Any]) -> dict[str, Any]:
-    """The response; an error object in it, or in its only choice, as the status it stands for."""
+    """The response; an error object in it, or in its only choice, as the status it stands for.
+
+    A response without choices is an error, too, whatever its form.
+    """
     choices = response.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     error = response.get("error") or (first.get("error") if isinstance(first, dict) else None)
-    if not error:
+    if not error and choices:
         return response
+    error = error or response
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     message = f"The server answers with an error: {' '.join(str(error).split())[:300]}"
-    if isinstance(code, int) and 400 <= code < 500 and code not in (408, 409, 425, 429):
+    if isinstance(code, int) and 400 <= code < 500 and code not in TRANSIENT:
         raise _refused(code, str(error), message)
     raise TransientError(message, attempts=4)
 
@@ -508,9 +614,12 @@ class Server:
         check_limits(concurrency=self.concurrency)
         options = parse_template_options(self.template_options)
         http = self._client()
-        reported = http.request(
-            "GET", "/models", read=self._find, patience=min(self.patience, _START)
-        )
+        try:
+            reported = http.request(
+                "GET", "/models", read=self._find, patience=min(self.patience, _START)
+            )
+        except _FieldError as error:
+            raise InputError(str(error)) from None
         identity = {
             "engine": _NUMERICS,
             "model": self.model,
@@ -557,6 +666,7 @@ class Server:
             patience=self.patience,
             concurrency=self.concurrency,
             refused=_refused,
+            final=lambda status, text: status == 500 and bool(_OF_TEMPLATE.search(text)),
         )
 
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -157,9 +157,12 @@ def _from_directory(path: Path, kind: str = "") -> PreTrainedTokenizerFast:
     from transformers import AutoConfig, AutoTokenizer
 
     config = {"config": AutoConfig.for_model(kind)} if kind else {}
-    return AutoTokenizer.from_pretrained(
+    tokenizer = AutoTokenizer.from_pretrained(
         path, local_files_only=True, trust_remote_code=False, **config
     )
+    if not tokenizer.chat_template and (of_processor := path / "chat_template.json").exists():
+        tokenizer.chat_template = read_json(of_processor).get("chat_template")
+    return tokenizer
 
 
 def tokenizer_fingerprint(path: Path) -> str:

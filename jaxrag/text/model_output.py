@@ -28,7 +28,8 @@ _TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*\w*\s*$", re.I)
 # marks at which a turn ends or the next begins, where a server leaves them in the text
 _TURN = re.compile(
     r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
-    r"end_of_text|start_header_id)\|>|</s>|<(?:end|start)_of_turn>|<eos>",
+    r"end_of_text|start_header_id|end_response|end_of_turn_token|end_of_solution)\|>|</s>|"
+    r"<(?:end|start)_of_turn>|<eos>|<｜end▁of▁sentence｜>",
     re.I,
 )
 

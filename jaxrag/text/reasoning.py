@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import re
 
-_TAGS = r"think|thinking|thought|thoughts|reasoning|seed:think"
+_TAGS = r"(?:think(?:ing)?|(?:inner_|internal_)?thoughts?|reason(?:ing)?|scratchpad|analysis"
+_TAGS += r"|seed:think)"
 _CHANNEL = r"<\|channel\|>(?:{})[^<]*<\|message\|>"  # of gpt-oss
 _OPENING = "|".join(
     [
-        rf"<(?:{_TAGS})>",
+        rf"<\|?{_TAGS}(?:\s+\w+=[^<>\n]*)?\s*\|?>",
         r"\[THINK\]",
         "◁think▷",
         _CHANNEL.format("analysis|commentary"),
         r"<\|channel>thought",
+        r"<\|begin_of_thought\|>",  # OpenThinker
+        r"<\|START_THINKING\|>",  # Command A
+        "<unused94>thought",  # MedGemma
+        r"(?<!.)here(?: is|'s) my thought process:",  # Granite
     ]
 )
 _CLOSING = "|".join(
     [
-        rf"</(?:{_TAGS})>",
+        rf"<(?:/\|?|\|/){_TAGS}\s*\|?>",
         r"\[/THINK\]",
         "◁/think▷",
         _CHANNEL.format("final"),
         r"<channel\|>",
+        r"<\|end_of_thought\|>(?:\s*<\|begin_of_solution\|>)?",
+        r"<\|END_THINKING\|>(?:\s*<\|START_RESPONSE\|>)?",
+        "<unused95>",
+        r"(?<!.)here(?: is|'s) my response:",
         "(?<=.)assistantfinal",  # gpt-oss's, from a server that leaves control tokens out
     ]
 )
 _MARK = re.compile(rf"(?P<opening>{_OPENING})|(?:{_CLOSING})\s*", re.I)
 
 MARK_TOKENS = frozenset(
-    {"<think>", "</think>", "[THINK]", "[/THINK]", "<|channel|>", "<|message|>"}
+    {
+        *("<think>", "</think>", "[THINK]", "[/THINK]", "<|channel|>", "<|message|>"),
+        *("<|START_THINKING|>", "<|END_THINKING|>", "<unused94>", "<unused95>"),
+    }
 )
 """Marks, or parts of them, that are special tokens of some tokenizers."""
 

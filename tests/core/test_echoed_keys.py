@@ -27,6 +27,17 @@ SPELT: dict[str, Callable[[str], str]] = {
 }
 
 
+DISGUISED: dict[str, Callable[[str], str]] = {
+    "base32": lambda key: base64.b32encode(b"ab" + key.encode()).decode(),
+    "backwards": lambda key: key[::-1],
+    "codes": lambda key: str(list(key.encode())),
+    "octal": lambda key: "".join(f"\\{c:03o}" for c in key.encode()),
+    "base64 twice": lambda key: base64.b64encode(base64.b64encode(b"a:" + key.encode())).decode(),
+    "UTF-16": lambda key: key.encode("utf-16-le").hex(),
+    "marked up": lambda key: "".join(f"<b>{c}</b>" for c in key),
+}
+
+
 class Handler(local_http.Handler):
     def do_GET(self) -> None:
         self.send(int(self.path[1:4]), {"error": f"bad key {self.server.said} - ask again"})
@@ -48,6 +59,18 @@ def test_a_key_in_any_spelling(name: str) -> None:
     for text in (str(refused.value), json.dumps(read), read["error"]):
         assert not shown(text, said) and not shown(text, json.dumps(said)[1:-1])
         assert text.count("***") == 1
+
+
+@pytest.mark.parametrize("name", DISGUISED)
+def test_an_answer_with_a_key_in_a_stranger_form_is_not_read(name: str) -> None:
+    said = DISGUISED[name](KEY)
+    with local_http.serving(Handler, None, said=said) as server:
+        client = HttpClient([server.url], headers={}, secrets=[KEY], timeout=9.0, patience=9.0)
+        for path in ("/401", "/200"):
+            with pytest.raises(InputError, match="sends the request's key back") as refused:
+                client.request("GET", path)
+            assert not shown(str(refused.value), said)
+        client.close()
 
 
 @pytest.mark.parametrize(

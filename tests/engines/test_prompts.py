@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from jaxrag.core.bounded import LimitError
 from jaxrag.engines import prompts
@@ -89,6 +90,18 @@ def test_a_template_that_takes_too_much_stops_the_run_at_once(
             _ = PromptEncoder(tokenizer, template_options={}, max_length=9).identity
 
 
+@pytest.mark.parametrize(
+    "call", ["strftime_now(format)", "strftime_now(format='%Y-%m-%d')", "(strftime_now)('%F')"]
+)
+def test_a_prompt_is_the_same_on_every_day(
+    call: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = "{% set format = '%Y-%m-%d' %}{{ messages[0].content }} {{ " + call + " }}"
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    assert render_chat(tokenizer, CHAT, {}) == "Where? 2024-07-26"
+    assert render_chat(tokenizer, CHAT, {"date": "2020-02-03"}) == "Where? 2020-02-03"
+
+
 def test_a_template_sees_no_globals(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         tokenizer, "chat_template", "<{{ raise_exception.__globals__ }}{{ messages[0].content }}>"
@@ -101,11 +114,35 @@ def test_content_is_no_template(tokenizer: Any) -> None:
     assert hostile in render_chat(tokenizer, (Message("user", hostile),), {})
 
 
+def test_a_mark_of_the_template_is_text_in_data(tmp_path: Path) -> None:
+    """Also where the tokenizer does not call it special, as DeepSeek's distilled models."""
+    write_tiny_model(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    tokenizer.add_tokens(["<user>", "<p>"])
+    tokenizer.chat_template = "<user>{{ messages[0].content }}"
+    encode = PromptEncoder(tokenizer, template_options={}, max_length=99)
+    found = tokenizer.convert_ids_to_tokens(encode.tokens((Message("user", "a<user><p>"),)))
+    assert found == ["<user>", "a", *"<user>", "<p>"]
+
+
+def test_a_begin_token_without_a_role_is_put_before_any_text(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    begin = ("<|end|>", tokenizer.convert_tokens_to_ids("<|end|>"))
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|end|> $A", special_tokens=[begin]
+    )
+    encode = PromptEncoder(tokenizer, template_options={}, max_length=99)
+    assert tokenizer.bos_token is None
+    for text in ("None", "<|end|>None"):
+        assert tokenizer.decode(encode.tokens(text)) == "<|end|>None"
+
+
 def test_nothing_else_evaluates_jinja() -> None:
     """The one caller is transformers, whose environment is the sandbox, in a process of its own."""
     text = "".join(file.read_text() for file in PACKAGE.rglob("*.py"))
     assert "apply_chat_template" not in text
-    assert text.count("import render_jinja_template") == 1
+    assert text.count("render_jinja_template") == text.count("_compile_jinja_template") == 1
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

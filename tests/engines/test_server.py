@@ -95,9 +95,9 @@ def test_settings_that_a_server_would_fill_in_are_sent(tokenizer: str) -> None:
         model.generate(["Hi"], max_new_tokens=2)
         model.generate(["Hi"], max_new_tokens=2, repetition_penalty=1.1)
         first, second = (body for _, body, _ in server.bodies)
-    neutral = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    neutral = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "typical_p": 1.0, "repetition_penalty": 1.0}
+    neutral["repeat_penalty"] = 1.0
     assert {name: first[name] for name in neutral} == neutral
-    assert "repeat_penalty" not in first
     assert (second["repetition_penalty"], second["repeat_penalty"]) == (1.1, 1.1)
 
 

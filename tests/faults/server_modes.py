@@ -256,6 +256,22 @@ def refusing(status: int, *names: str) -> Callable[[Asked], Any]:
     return answer
 
 
+def refused_if(
+    unfit: Callable[[Asked], Any],
+    said: str,
+    status: int = 400,
+    later: Callable[[Asked], Any] = plain,
+) -> Callable[[Asked], Any]:
+    """Refuses requests that are ``unfit``."""
+    return lambda asked: (status, {"error": {"message": said}}) if unfit(asked) else later(asked)
+
+
+def quoting(asked: Asked) -> Any:
+    """Refuses unknown fields, and quotes the request."""
+    unknown = set(asked.body) - CHAT_FIELDS
+    return (422, {"unknown": min(unknown), "body": asked.body}) if unknown else plain(asked)
+
+
 CHAT_FIELDS = {
     *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop"),
     *("seed", "logprobs", "top_logprobs", "n", "frequency_penalty", "presence_penalty"),
@@ -325,11 +341,12 @@ def vllm_tpu(asked: Asked) -> Any:
 
 
 def own_defaults(asked: Asked) -> Any:
-    """Takes what is not sent from the model's generation_config.json."""
-    defaults = {"repetition_penalty": 1.05, "top_p": 0.8, "top_k": 20}
+    """Takes what is not sent from the model's generation_config.json, or from its own options."""
+    defaults = {"repetition_penalty": 1.05, "repeat_penalty": 1.1, "top_p": 0.8, "top_k": 20}
     used = {name: asked.body.get(name, value) for name, value in defaults.items()}
     cut = used["top_p"] != 1 or used["top_k"] not in (-1, 0)
-    changed = used["repetition_penalty"] != 1 or (asked.body["temperature"] and cut)
+    penalties = used["repetition_penalty"], used["repeat_penalty"]
+    changed = penalties != (1, 1) or (asked.body["temperature"] and cut)
     return reply(asked, text=asked.text("Cusco") if changed else None)
 
 
@@ -358,6 +375,14 @@ def thinking_aloud(asked: Asked, before: str) -> Any:
     """Thoughts in the text."""
     text = asked.text()
     return reply(asked, text=before + text, rows=rows_of(asked, before) + rows_of(asked, text))
+
+
+def stopped_in_thoughts(asked: Asked) -> Any:
+    """Thoughts in a field of their own, which a stop string may end."""
+    if asked.body.get("stop"):
+        return reply(asked, text="", rows=[("a", -9.0)], end=None, message={"reasoning": "a"})
+    rows = [("a.b", -9.0), *rows_of(asked, asked.text())]
+    return reply(asked, rows=rows, message={"reasoning": "a.b"})
 
 
 def opened_by_template(asked: Asked, *, unfinished: bool = False) -> Any:
@@ -602,6 +627,42 @@ MODES: dict[str, Mode] = {
     "strict chat, sampled": DTR(strict, settings=SAMPLED),
     "no top_k, min_p, penalty": DTR(refusing(400, "top_k", "min_p", "repetition_penalty")),
     "max_completion_tokens": DTR(newer_limit, settings=ONE, most=MOST),
+    "max_tokens unknown": DTR(
+        refused_if(lambda asked: "max_tokens" in asked.body, "Unrecognized argument: max_tokens")
+    ),
+    "stop unknown": Mode(
+        refused_if(lambda asked: "stop" in asked.body, "'stop' is not supported", later=stopping),
+        (Right(counted=(-0.25,)),),
+        settings=STOPS,
+    ),
+    "logprobs a number": DTR(
+        refused_if(lambda asked: asked.body.get("logprobs") is True, "logprobs: not an integer")
+    ),
+    "other fields, called otherwise": DTR(
+        refused_if(lambda asked: "top_k" in asked.body, "Top-K sampling is not supported")
+    ),
+    "other fields, unnamed": Mode(
+        refused_if(lambda asked: {*asked.body} - CHAT_FIELDS, "Bad Request")
+    ),
+    "fields and prompts, unnamed": COMPLETIONS(
+        refused_if(
+            lambda a: {*a.body} - COMPLETION_FIELDS or isinstance(a.body["prompt"], list), "No"
+        )
+    ),
+    "a refusal quotes the request": DTR(quoting, settings=SAMPLED),
+    **{
+        f"no system role, {status} {said}": DTR(
+            refused_if(
+                lambda asked: asked.body["messages"][0]["role"] == "system",
+                said,
+                status,
+                no_system_role,
+            ),
+            settings={**SYSTEM, **ONE},
+            most=MOST,
+        )
+        for status, said in [(400, "roles must alternate"), (500, "Jinja: raise_exception")]
+    },
     "no system role": DTR(no_system_role, settings={**SYSTEM, **ONE}, most=MOST),
     "no seed, chat": DTR(
         refusing(400, "seed"), settings={**SAMPLED, **ONE}, owner="vllm", most=MOST
@@ -657,6 +718,26 @@ MODES: dict[str, Mode] = {
         with_content(None, finish="length", message={"reasoning_content": THOUGHTS}),
         (Refused(r"reason|think|no text|null"),),
     ),
+    "stopped in thoughts": Mode(
+        stopped_in_thoughts, (Right(),), settings={**STOPS, **ROOM}, methods=("dtr",)
+    ),
+    "an answer in the end token's name": DTR(
+        lambda asked: reply(
+            asked,
+            text="im",
+            rows=[("a", -9.0), *rows_of(asked, "im")],
+            message={"reasoning": "a"},
+        ),
+        (Right("im"),),
+    ),
+    "thoughts only, no null": DTR(
+        with_content("", finish="length", message={"reasoning": THOUGHTS}),
+        (Refused(r"reason|think|no text"),),
+    ),
+    "a refusal, no null": DTR(
+        with_content("", message={"refusal": "I cannot help."}), (Refused("refus|I cannot"),)
+    ),
+    "a call": DTR(with_content("", message={"tool_calls": [{"id": "1"}]}), (Refused("call"),)),
     "thoughts in usage": Mode(
         instead(usage={"completion_tokens_details": {"reasoning_tokens": 9}})
     ),
@@ -691,6 +772,8 @@ MODES: dict[str, Mode] = {
     "choice a text": DTR(instead(choices=["Lima"]), (Refused("choice"),)),
     "error in a 200, once": DTR(once(BUSY)),
     "error in a 200, always": DTR(always(BUSY), (Refused("overloaded"),), settings=SHORT),
+    "an error of another form, once": DTR(once({"object": "error", "message": "busy"})),
+    "no choice, once": DTR(once({"choices": []})),
     "error in a choice, once": DTR(lambda a: plain(a) if a.number else choice_error(a)),
     "error in a choice, always": DTR(choice_error, (Refused("overloaded"),), settings=SHORT),
     "usage missing": DTR(instead(usage=None)),
@@ -701,7 +784,7 @@ MODES: dict[str, Mode] = {
     # statuses
     **{
         f"{status} once": DTR(once((status, HTML)))
-        for status in (408, 409, 425, 429, 500, 502, 503, 520, 522, 524, 529)
+        for status in (202, 408, 409, 425, 429, 498, 500, 502, 503, 520, 522, 524, 529)
     },
     "500 always": DTR(always((500, BUSY)), (Refused("500"),), settings=SHORT),
     "401 at once": DTR(models=401, right=(Refused("401", stops=True, first=True),)),
@@ -764,6 +847,9 @@ MODES: dict[str, Mode] = {
     ),
     "bytes, end not listed": Mode(
         lambda asked: accents(asked, escaped, True, None), (Right(ACCENTS),)
+    ),
+    "bytes of SentencePiece, end not listed": Mode(
+        lambda asked: accents(asked, lambda byte: f"<0x{byte:02X}>", False, None), (Right(ACCENTS),)
     ),
     "bytes replaced": Mode(
         lambda asked: accents(asked, lambda byte: "\ufffd", False), (Right(ACCENTS),)

@@ -8,6 +8,7 @@ import pytest
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
+from tests.engines.tiny_model import write_tiny_model
 from tests.models.bert import small_bert
 from tests.models.checkpoint import small_gguf
 
@@ -96,6 +97,14 @@ def test_directories(tmp_path):
     pair = tokenizer("cat", "mat rug")
     assert pair.input_ids == [2, 6, 3, 10, 11, 3]
     assert pair.token_type_ids == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_processors_template_is_read_where_the_tokenizer_has_none(tmp_path):
+    write_tiny_model(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    assert load_tokenizer(tmp_path).chat_template is None
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "{{ messages }}"}')
+    assert load_tokenizer(tmp_path).chat_template == "{{ messages }}"
 
 
 def test_wordpiece_of_the_demonstration_encoder():

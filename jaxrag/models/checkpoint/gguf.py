@@ -132,6 +132,9 @@ _KINDS = {"_token_id": int, "chat_template": str, ".architecture": str, ".model"
 _KINDS |= {".scaling.type": str}
 """Types of values by the ends of their keys; sizes and the like are checked where they are used."""
 
+_TURN_ENDS = {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|return|>"}
+"""Names of tokens that end a turn, as in llama.cpp, also where no key names them."""
+
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the parts of a split file
 
 
@@ -152,6 +155,15 @@ def gguf_parts(path: Path) -> list[Path]:
             f"{path} is the first of {count} parts; beside it, {missing[0]} is missing."
         )
     return parts
+
+
+def _check_whole(path: Path, values: dict[str, Any]) -> None:
+    """InputError for a renamed part of a split file, whose others cannot be found."""
+    if (count := values.get("split.count", 1)) not in (0, 1) and not _PART.search(path.name):
+        raise InputError(
+            f"{path} is a part of a file that was split into {count}: give its parts their names, "
+            "such as NAME-00001-of-00002.gguf, and name the first."
+        )
 
 
 def _tensors(path: Path) -> list[gguf.ReaderTensor]:
@@ -186,6 +198,7 @@ def metadata(path: Path) -> dict[str, Any]:
                     f"{path}: {name} is {reprlib.repr(value)}; it must be "
                     f"{'a token id' if kind is int else 'a text'}."
                 )
+    _check_whole(path, values)
     return values
 
 
@@ -233,10 +246,10 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     heads = count("attention.head_count", most=hidden)
     tensors = _tensors(path)
     names = {tensor.name for tensor in tensors}
-    named = _TOKENS in open_gguf(path).fields
+    tokens = listed(path, _TOKENS, str) if _TOKENS in open_gguf(path).fields else []
     config = {
         "model_type": arch,
-        "vocab_size": len(listed(path, _TOKENS, str)) if named else count("vocab_size"),
+        "vocab_size": len(tokens) or count("vocab_size"),
         "hidden_size": hidden,
         "intermediate_size": count("feed_forward_length"),
         "num_hidden_layers": count("block_count", most=LAYERS),
@@ -266,6 +279,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         config[f"{name}_token_id"] = values.get(f"tokenizer.ggml.{key}_token_id")
     # the ends of a turn and of a message, beside that of a text
     ends = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ends += [i for i, name in enumerate(tokens) if name in _TURN_ENDS]
     if len(ends := sorted({end for end in ends if end is not None})) > 1:
         config["eos_token_id"] = ends
     return config

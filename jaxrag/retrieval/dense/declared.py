@@ -1,7 +1,8 @@
 """What a checkpoint of sentence-transformers declares about its vectors.
 
 modules.json names a network, the pooling of its states, dense layers and the scaling to unit
-length, each with a config.json in its own folder. sentence_bert_config.json has the length limit;
+length, each with a config.json in its own folder. sentence_bert_config.json (in older ones named by
+another network) has the length limit;
 config_sentence_transformers.json has prompts, the entries that are kept and the similarity.
 """
 
@@ -32,6 +33,8 @@ DENSE_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 _QUERY, _PASSAGE = ("query",), ("document", "passage", "corpus")  # names of prompts
 _UNLIMITED = 1 << 62  # tokens
+_NETWORKS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_LIMITS = [f"sentence_{network}_config.json" for network in _NETWORKS]
 _DISTANCE = "declares {} distances: indexes have inner products, and euclidean ones with metric=l2"
 _SIMILARITIES = {
     None: "declares neither Normalize nor a similarity: vectors get unit length, so that scores "
@@ -60,6 +63,7 @@ class Declared(NamedTuple):
       settings: fields of `jaxrag.retrieval.dense.encoder.EncoderSettings`.
       dense: layers between pooling and scaling.
       lower_case: whether texts are put in lower case.
+      pools_prompts: whether the tokens of a prompt are pooled, too.
       notes: for a setting, what to tell unless it is set.
     """
 
@@ -67,6 +71,7 @@ class Declared(NamedTuple):
     settings: dict[str, Any]
     dense: tuple[Dense, ...]
     lower_case: bool
+    pools_prompts: bool
     notes: dict[str, str]
 
 
@@ -79,9 +84,10 @@ def read_declared(path: Path) -> Declared:
     modules = _read_modules(path / "modules.json")
     network = path / modules[0][1] if modules else path
     general = _optional(path / "config_sentence_transformers.json")
-    file = network / "sentence_bert_config.json"
-    limits = read_settings(file) if file.exists() else {}
+    file = next((network / name for name in _LIMITS if (network / name).exists()), None)
+    limits = read_settings(file) if file else {}
     settings, notes = _prompts(general, path)
+    pools_prompts = True
     if general.get("truncate_dim") is not None:
         settings["matryoshka"] = integer(general, "truncate_dim", path)
     if limits.get("max_seq_length") is not None:
@@ -92,15 +98,15 @@ def read_declared(path: Path) -> Declared:
             integer(tokenizer, "model_max_length", network, _UNLIMITED, most=10**40), _UNLIMITED
         )
         settings.setdefault("max_length", most)
-        prompts = bool(general.get("prompts"))
-        settings["pooling"] = _read_pooling(path / modules[1][1], prompts=prompts)
+        settings["pooling"], pools_prompts = _read_pooling(path / modules[1][1])
         # inner products of unit vectors are cosines, the similarity unless another is declared
         unit, similarity = modules[-1][0] == "Normalize", general.get("similarity_fn_name")
         settings["normalise"] = unit or similarity in (None, "cosine")
         if not unit and similarity in _SIMILARITIES:
             notes["normalise"] = _SIMILARITIES[similarity]
     dense = tuple(_read_dense(path / folder) for name, folder in modules if name == "Dense")
-    return Declared(network, settings, dense, flag(limits, "do_lower_case", network, False), notes)
+    lower_case = flag(limits, "do_lower_case", network, False)
+    return Declared(network, settings, dense, lower_case, pools_prompts, notes)
 
 
 def _optional(file: Path) -> dict[str, Any]:
@@ -128,8 +134,8 @@ def _read_modules(file: Path) -> list[tuple[str, str]]:
     return modules
 
 
-def _read_pooling(folder: Path, *, prompts: bool) -> str:
-    """Kinds of pooling, joined by "+"."""
+def _read_pooling(folder: Path) -> tuple[str, bool]:
+    """Kinds of pooling, joined by "+", and whether the tokens of prompts are pooled, too."""
     config = read_settings(folder / "config.json")
     prefix, ends = "pooling_mode_", ("", "_token", "_tokens")  # of fields that are true where used
     on = [name.removeprefix(prefix) for name in config if name.startswith(prefix) and config[name]]
@@ -137,14 +143,9 @@ def _read_pooling(folder: Path, *, prompts: bool) -> str:
     used += [name for name in on if not any(name == kind + e for kind in POOLINGS for e in ends)]
     default = "" if config.get(f"{prefix}mean_tokens") is False else "mean"
     kinds = config.get("pooling_mode") or used or default
-    pooling = kinds if isinstance(kinds, str) else "+".join(map(str, kinds))
+    pooling = kinds.lower() if isinstance(kinds, str) else "+".join(map(str, kinds))
     check_pooling(pooling, source=folder)
-    if prompts and config.get("include_prompt") is False:
-        raise InputError(
-            f"{folder}: include_prompt is false, but the tokens of prompts are always pooled, too: "
-            "take another encoder."
-        )
-    return pooling
+    return pooling, config.get("include_prompt") is not False
 
 
 def check_pooling(pooling: str, *, source: object) -> None:

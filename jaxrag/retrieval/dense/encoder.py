@@ -111,6 +111,11 @@ def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Dec
         told = ", ".join(f"{name} {defaults[name]!r} (set: {used[name]!r})" for name in differing)
         tell_once(f"{path} declares other settings than those of the encoder: {told}")
     check_pooling(used["pooling"], source=path)
+    if not declared.pools_prompts and (used["query_prefix"] or used["passage_prefix"]):
+        raise InputError(
+            f"{path}: include_prompt is false, but the tokens of prefixes are always pooled, too: "
+            "take another encoder, or set both prefixes to ''."
+        )
     if settings.title_pair and not settings.embed_title:
         raise InputError("title_pair says how titles are embedded, but embed_title is off.")
     features = config.hidden_size * len(used["pooling"].split("+"))

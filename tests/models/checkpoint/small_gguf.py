@@ -75,10 +75,10 @@ def write(
     writer.add_token_types(types)
     writer.add_token_merges(merges)
     writer.add_bos_token_id(tokens.index("<|begin|>"))
-    writer.add_eos_token_id(tokens.index("<|end|>"))
+    writer.add_eos_token_id(extra.pop("add_eos_token_id", tokens.index("<|end|>")))
     writer.add_chat_template(CHAT)
     for method, argument in extra.items():
-        getattr(writer, method)(argument)
+        getattr(writer, method)(*argument if isinstance(argument, tuple) else (argument,))
     for name, array in tensors.items():
         if quantize is not None and array.ndim == 2 and array.shape[1] % 32 == 0:
             data = gguf.quants.quantize(array, quantize)

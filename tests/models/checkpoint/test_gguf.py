@@ -34,6 +34,19 @@ def test_config_keys_are_hugging_faces(tmp_path):
     }
 
 
+def test_ends_of_turns_are_known_by_name(tmp_path):
+    tensors = small_gguf.random_tensors()
+    path = small_gguf.write(tmp_path / "m.gguf", tensors, add_eos_token_id=3)
+    assert read_config(path)["eos_token_id"] == [3, small_gguf.vocabulary()[0].index("<|end|>")]
+
+
+def test_a_renamed_part_of_a_split_file_is_named(tmp_path):
+    path, tensors = tmp_path / "m.gguf", small_gguf.random_tensors()
+    small_gguf.write(path, tensors, add_uint16=("split.count", 2))
+    with pytest.raises(InputError, match=r"m\.gguf is a part of a file that was split into 2"):
+        read_config(path)
+
+
 def test_llama_rotary_rows_are_permuted_back(tmp_path):
     # A head's rows a b | c d (halves, Hugging Face) lie in a llama file as a c b d (pairs).
     tensors = small_gguf.random_tensors()

@@ -182,6 +182,7 @@ def test_unknown_prompts_are_logged(tmp_path, caplog):
     ("files", "length"),
     [
         ({"sentence_bert_config": {"max_seq_length": 7, "do_lower_case": False}}, 7),
+        ({"sentence_roberta_config": {"max_seq_length": 7}}, 7),  # as older ones call it
         ({"sentence_bert_config": {"max_seq_length": 512}}, 64),  # as many as there are positions
         ({"sentence_bert_config": {"max_seq_length": None},
           "tokenizer_config": {"model_max_length": 9}}, 9),
