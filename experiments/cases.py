@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from jaxrag.core.printable import terminal_text
-from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost, motivation, needs
+from jaxrag.evaluation.need import SEARCHED, SKIPPED, lost, motivation, needs, places
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.evaluation.summary import by_dataset, labels, name_of
@@ -73,7 +73,8 @@ def _table(kinds: dict[str, dict[str, str]], runs: dict[str, RunRecords]) -> Gri
     counts = [Counter(by_id.values()) for by_id in kinds.values()]
     where = [Counter(map(lost, runs[label].records)) for label in kinds]
     rows = [(kind, *(str(count[kind]) for count in counts)) for kind in KINDS]
-    rows += [(f"gold passage {at}", *(str(count[at]) for count in where)) for at in LOST]
+    marked = places([*runs.values()])
+    rows += [(f"gold passage {at}", *(str(count[at]) for count in where)) for at in marked]
     totals = ("questions", *(str(len(by_id)) for by_id in kinds.values()))
     return Grid(("kind", *kinds), [totals, *rows])
 

@@ -65,10 +65,9 @@ def _printed(row: Row, percent: float) -> str:
     inside = ours.low <= percent / 100 <= ours.high
     needed = f"; {needed_questions(spread, effect):,} questions would decide it"
     return (
-        f"{row.label}: the printed {percent:g} lies {'inside' if inside else 'outside'} of "
-        f"{100 * ours.mean:.1f} [{100 * ours.low:.1f}, {100 * ours.high:.1f}], {100 * effect:+.1f}"
-        + needed
-        * bool(inside and effect and spread)
+        f"{row.label}: the printed {percent:g} lies {'inside' if inside else 'outside'} the "
+        f"interval of {100 * ours.mean:.1f} [{100 * ours.low:.1f}, {100 * ours.high:.1f}], "
+        f"difference {100 * effect:+.1f}" + needed * bool(inside and effect and spread)
     )
 
 

@@ -33,6 +33,7 @@ from rich.console import Console
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
+from jaxrag.core.progress import show_warnings
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.status import named_directories
 from jaxrag.evaluation.summary import summarise
@@ -196,6 +197,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     sys.unraisablehook = _unraisable
+    show_warnings()
     for stream in (sys.stdout, sys.stderr):  # a terminal may have no letters beyond ASCII
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -67,7 +67,9 @@ def main(argv: Sequence[str]) -> int:
     if outcome.errors:
         print("next: the same command, which tries the failed questions again")
     elif is_training(values.workdir) or run_directories(values.workdir):
-        print(f"next: jaxrag report {values.workdir}")
+        beside = Path(values.workdir).parent
+        several = len([*beside.glob("*/config.json")]) > 1
+        print(f"next: jaxrag report {beside if several else values.workdir}")
     return 1 if outcome.errors else 0
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -31,16 +32,16 @@ def main(argv: Sequence[str]) -> int:
     runs, values = parse_runs(argv, "status")
     known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
     found = [status(path, prices=known) for path in runs]
-    table = Table(padding=0)
-    for heading in ("run", "state", "answered", "errors", "last write", "time left", "retrieves"):
-        table.add_column(heading, overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    for heading in ("run", "state", "answered", "last write", "left", "retrieves"):
+        table.add_column(heading.replace(" ", "\n"), overflow="fold")
     priced = [one.dollars_left for one in found if one.dollars_left is not None]
     for heading in (*_COSTS, *(["dollars_left"] if priced else [])):
-        table.add_column(heading.replace("_", " "), justify="right")
+        table.add_column(heading.replace("_", "\n"), justify="right")
     for one in found:
         cells = _cells(one) + ([_dollars(one.dollars_left)] if priced else [])
         table.add_row(*map(terminal_text, cells))
-    Console(width=max(Console().width, 150)).print(table)
+    Console(width=max(Console().width, 100)).print(table)
     unfinished = sum(one.state != "finished" for one in found)
     if len(found) > 1:
         left = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""
@@ -58,8 +59,7 @@ def _cells(one: Status) -> list[str]:
     return [
         str(one.path),
         one.state,
-        f"{one.answered:,}/{one.asked:,}",
-        str(one.errors),
+        f"{one.answered:,}/{one.asked:,}" + (f", {one.errors:,} failed" if one.errors else ""),
         f"{_time(one.idle)} ago",
         left,
         trigger,

@@ -64,23 +64,31 @@ class _JsonLines(logging.FileHandler):
         """Ignores a log that cannot be written; a full disk is reported by other writers."""
 
 
+def show_warnings() -> None:
+    """Writes WARNING and above to standard error, in a command of which not all is a run."""
+    _LOGGER.addHandler(_StderrHandler(logging.WARNING))
+    _LOGGER.propagate = False  # the root logger may have a handler that would print it twice
+
+
 @contextlib.contextmanager
 def run_log(file: Path) -> Iterator[None]:
     """Logs INFO and above to ``file`` (appended) and WARNING and above to standard error.
 
     An error that ends the work is the last line of ``file``.
     """
-    handlers = _StderrHandler(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
+    lines = _JsonLines(file, delay=True, encoding="utf-8")
+    shown = any(isinstance(one, _StderrHandler) for one in _LOGGER.handlers)
+    handlers = [lines, *[_StderrHandler(logging.WARNING)] * (not shown)]
     before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
-    _LOGGER.propagate = False  # the root logger may have a handler that would print it twice
+    _LOGGER.propagate = False  # see `show_warnings`
     for handler in handlers:
         _LOGGER.addHandler(handler)
     try:
         yield
     except Exception as error:  # whoever catches it prints it
         text = f"{error}" or type(error).__name__
-        handlers[1].handle(_LOGGER.makeRecord("jaxrag", logging.ERROR, "", 0, text, (), None))
+        lines.handle(_LOGGER.makeRecord("jaxrag", logging.ERROR, "", 0, text, (), None))
         raise
     finally:
         for handler in handlers:

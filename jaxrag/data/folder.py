@@ -31,6 +31,7 @@ from jaxrag.data.conversion import (
     short_hash,
 )
 from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion
+from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Passage, Question
 
@@ -109,7 +110,13 @@ _CORPUS_HELP = "the passages to search; data.corpus can name another folder"
 
 def _file(folder: Path, name: str, purpose: str) -> Path:
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder ({purpose})")
+        published = (
+            f". $JAXRAG_DATA names the folder above it; the published set needs none: "
+            f"--config.data={folder.name}"
+        )
+        raise InputError(
+            f"{folder}: no such folder ({purpose}){published if folder.name in SETS else ''}"
+        )
     path = folder / f"{name}.jsonl"
     if not path.is_file():
         present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl"))) or "no JSONL"

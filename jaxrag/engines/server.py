@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import logging
+import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -93,15 +95,23 @@ class _FieldError(InputError):
         self.text = text
 
 
-def _refused(status: int, text: str, message: str) -> Exception:
+def _refused(status: int, text: str, message: str, *, key: str) -> Exception:
+    """What a status that is not retried means; ``key`` names the key's variable."""
     if status < 400:
         return InputError(message)
     if status in (401, 402, 403):
-        return RefusedError(f"{message} Set the key that the server asks for.")
+        state = "is set, perhaps to another key" if os.environ.get(key) else "is not set"
+        return RefusedError(f"{message} The key is read from ${key}, which {state}.")
     if status == 404:
         return RefusedError(
-            f"{message} If the server has no such endpoint: with an empty `tokenizer` the chat "
-            "endpoint is asked, with one the completions endpoint."
+            f"{message} An address ends in /v1 on most servers, such as "
+            "http://localhost:11434/v1. With an empty `tokenizer` the chat endpoint is asked, with "
+            "one the completions endpoint."
+        )
+    if "logprobs" in text:
+        message += (
+            " Without log-probabilities, set --config.model.logprobs=False; methods that decide "
+            "by them (DTR) are then refused, and PAIRS needs none."
         )
     return _FieldError(message, text)
 
@@ -430,19 +440,19 @@ class ServerModel:
         raise InputError(str(refused)) from None
 
     def _take(self, path: str, form: Form, sent: Mapping[str, Any]) -> Mapping[str, Any]:
-        response = self._http.request("POST", path, body=sent, read=_without_error)
+        read = functools.partial(_without_error, key=self._settings.key_variable)
+        response = self._http.request("POST", path, body=sent, read=read)
         self._dialect.keep(form, sent)
         return response
 
     def _report(self, error: _FieldError, left_out: set[str]) -> None:
         """Says once what a server refused."""
-        said = " ".join(error.text.split())[:200]
+        said = ", ".join(sorted(left_out)) or " ".join(error.text.split())[:200]
         if said not in self._reported:
             self._reported.add(said)
-            own = " Its own sampling settings apply." if left_out & set(_NEUTRAL) else ""
-            _log.warning(
-                "The server refuses a form of request, so another is sent: %s%s", said, own
-            )
+            own = ", and its own settings apply" if left_out & set(_NEUTRAL) else ""
+            what = f"is left out{own}" if left_out else "another form of request is sent"
+            _log.warning("The server refuses %s: %s.", said, what)
 
     def _read(
         self,
@@ -539,7 +549,7 @@ class ServerModel:
         return np.array(checked_logprobs(values[len(tokens) :], len(added)), np.float32)
 
 
-def _without_error(response: dict[str, Any]) -> dict[str, Any]:
+def _without_error(response: dict[str, Any], *, key: str) -> dict[str, Any]:
     """The response; an error object in it, or in its only choice, as the status it stands for.
 
     A response without choices is an error, too, whatever its form.
@@ -553,7 +563,7 @@ def _without_error(response: dict[str, Any]) -> dict[str, Any]:
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
     message = f"The server answers with an error: {' '.join(str(error).split())[:300]}"
     if isinstance(code, int) and 400 <= code < 500 and code not in TRANSIENT:
-        raise _refused(code, str(error), message)
+        raise _refused(code, str(error), message, key=key)
     raise TransientError(message, attempts=4)
 
 
@@ -665,7 +675,7 @@ class Server:
             timeout=self.timeout,
             patience=self.patience,
             concurrency=self.concurrency,
-            refused=_refused,
+            refused=functools.partial(_refused, key=self.key_variable),
             final=lambda status, text: status == 500 and bool(_OF_TEMPLATE.search(text)),
         )
 
@@ -677,7 +687,7 @@ class Server:
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         entries = {str(entry.get("id")): entry for entry in rows}
         if self.model not in entries:
-            raise InputError(
-                f"The server has no model {self.model!r}; it has: {str(sorted(entries))[:500]}"
-            )
+            near = difflib.get_close_matches(self.model, entries, 1, 0)
+            has = f"nearest: {near[0]}. It has {', '.join(sorted(entries))[:500]}" if near else ""
+            raise InputError(f"The server has no model {self.model!r}; {has or 'it lists none'}.")
         return entries[self.model]

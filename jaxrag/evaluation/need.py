@@ -49,6 +49,11 @@ def lost(record: Record) -> str:
     return LOST[2] if scores["hit"] else LOST[1] if scores["pool_recall"] else LOST[0]
 
 
+def places(runs: Sequence[RunRecords]) -> tuple[str, ...]:
+    """`LOST` if gold passages of some question are marked, else none."""
+    return LOST if any(line.get("gold_passages") for run in runs for line in run.records) else ()
+
+
 def needs(run: RunRecords, direct: RunRecords, standard: RunRecords) -> dict[str, str]:
     """`need` by id, of the questions that all three runs answered with the same gold answers."""
     right_direct, right_standard = _right(run, direct), _right(run, standard)

@@ -74,7 +74,10 @@ def _entry(row: Mapping[str, Any], where: str) -> tuple[str, str]:
     texts = [place[name] for place in places for name in FIELDS if name in place]
     answer = next((text for text in texts if isinstance(text, str)), None)
     if not isinstance(row.get("question"), str) or answer is None:
-        raise InputError(f"{where} lacks a question, or an answer in one of {', '.join(FIELDS)}.")
+        raise InputError(
+            f"{where} lacks a field question, or an answer in one of {', '.join(FIELDS)}; it has "
+            f"{', '.join(map(str, row)) or 'nothing'}."
+        )
     before, closed, _ = answer.rpartition("</answer>")
     _, opened, tagged = before.rpartition("<answer>")
     return row["question"], (tagged if opened and closed else answer).strip()

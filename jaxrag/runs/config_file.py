@@ -92,6 +92,5 @@ def explained(path: str) -> Iterator[None]:
         what = " ".join(str(error).split())
         shown = what if len(what) < _QUOTED else f"{what[:_QUOTED]}..."
         raise InputError(
-            f"{where}: {type(error).__name__}: {shown}. Correct the config file; configs/ has "
-            "examples."
+            f"{where}: {type(error).__name__}: {shown}. Correct that file; configs/ has examples."
         ) from error

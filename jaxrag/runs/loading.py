@@ -26,6 +26,7 @@ from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.engine import use_compile_cache
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.checkpoint.gguf import gguf_parts
 from jaxrag.retrieval.corpus.builds import BuildPart
@@ -193,7 +194,7 @@ def _open_index(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
     dataset = load_data(data, cache)
-    tell(f"opening the index {settings.name}, or building it")
+    tell(f"opening the index {shown_name(settings.name)}, or building it")
     _tell_size(settings, dataset.passages, cache)
     with _one_at_a_time(_index_lock(dataset.passages, cache)):
         return settings.open(dataset.passages, cache)
@@ -227,7 +228,8 @@ def _tell_size(settings: IndexSettings, passages: Passages, cache: Path) -> None
     state = settings.status(passages, cache).state
     takes = settings.footprint(passages) if state != "built" else None
     if takes is not None and takes.disk != 0:
-        tell(f"index {settings.name} of {len(passages):,} passages: {takes.text}; {state}")
+        name = shown_name(settings.name)
+        tell(f"index {name} of {len(passages):,} passages: {takes.text}; {state}")
 
 
 def _index_lock(passages: Passages, cache: Path) -> Path:

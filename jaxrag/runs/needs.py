@@ -59,7 +59,8 @@ def language_model_of(run: RunSettings, cache: Path) -> LanguageModel:
     if needs.logprobs and not model.gives_logprobs:
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
-            f"{run.model.name} gives none: choose another model, or a gate that does without."
+            f"{run.model.name} gives none: choose another model, or a method that needs "
+            "none, such as configs/pairs.py:pairs."
         )
     reranks = needs.reranker and isinstance(run.reranker, QueryLikelihood)
     if (needs.scores or reranks) and not gives_scores(model):

@@ -25,6 +25,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.memory import model_memory, number_bytes, on_disk, row_bytes
 from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import check_config, read_run
+from jaxrag.evaluation.summary import shown_name
 from jaxrag.models.checkpoint.files import read_config
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.device_memory import Devices
@@ -119,7 +120,7 @@ def _store(file: Path | None) -> str:
 
 def model_text(settings: ModelSettings) -> str:
     """A language model, and its memory on each device as far as its shapes are known here."""
-    name = f"{settings.name} ({type(settings).__name__})"
+    name = f"{shown_name(settings.name)} ({type(settings).__name__})"
     if not isinstance(settings, Local | Vllm) or not settings.checkpoint:
         return f"{name}, not on this machine"
     spec = settings.checkpoint
@@ -149,7 +150,7 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> str:
     else:
         takes, (directory, state, *_) = index.footprint(passages), index.status(passages, cache)
         where = f"in {directory}"
-    parts = (f"{index.name}: {len(passages):,} passages", takes.text, where, state)
+    parts = (f"{shown_name(index.name)}: {len(passages):,} passages", takes.text, where, state)
     return ", ".join(filter(None, parts))
 
 

@@ -1,11 +1,12 @@
 import io
+import logging
 import time
 
 import pytest
 from rich.console import Console
 
 from jaxrag.core import progress as module
-from jaxrag.core.progress import progress
+from jaxrag.core.progress import progress, run_log, show_warnings
 
 
 def run(console: Console, monkeypatch, *, seconds: float, done: int = 0) -> None:
@@ -133,3 +134,14 @@ def test_sizes(count, text) -> None:
 )
 def test_durations(seconds, text) -> None:
     assert module.duration_text(seconds) == text  # 477,600 / 3,600 = 132.67
+
+
+def test_a_warning_is_shown_once_within_a_run_and_outside(tmp_path, monkeypatch, capsys) -> None:
+    logger = logging.getLogger("jaxrag")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    show_warnings()
+    with run_log(tmp_path / "log.jsonl"):
+        logger.warning("odd")
+    logger.warning("later")
+    assert capsys.readouterr().err == "warning: odd\nwarning: later\n"

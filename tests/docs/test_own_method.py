@@ -40,7 +40,7 @@ def documented(name: str) -> Any:
 
 def test_a_file_of_ones_own_has_the_method_and_the_gate(tmp_path: Path, monkeypatch: Any):
     (tmp_path / "twice.py").write_text(documented_block("Twice"))
-    gate = "import dataclasses\n" + documented_block("ShortAnswers")
+    gate = documented_block("ShortAnswers")
     (tmp_path / "short.py").write_text(gate + "\n\n@dataclasses.dataclass\nclass Other: pass\n")
     monkeypatch.chdir(tmp_path)
     config = load("configs/dtr.py:dtr@tiny")

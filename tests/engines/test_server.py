@@ -232,6 +232,22 @@ def test_a_token_that_met_a_stop_string_counts_where_a_server_does_not_list_it(
     assert [(one.text, len(one.logprobs)) for one in found] == [(text, len(tokens) - 1)] * 5
 
 
+def test_refusals_name_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ways(status: int, text: str) -> str:
+        refuses = lambda handler, number, body: handler.send(status, {"error": text})  # noqa: E731
+        with serving(refuses) as server, pytest.raises((EngineDown, InputError)) as raised:
+            connect("", server).generate([(Message("user", "Capital?"),)], max_new_tokens=5)
+        return str(raised.value)
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert "read from $OPENAI_API_KEY, which is not set" in ways(401, "no key")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-key-of-hers")
+    told = ways(401, "not sk-another-key-of-hers")
+    assert "$OPENAI_API_KEY, which is set" in told and "of-hers" not in told
+    assert "ends in /v1" in ways(404, "page not found")
+    assert "logprobs=False" in ways(400, "logprobs are not supported")
+
+
 def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) -> None:
     def bare(handler: Any, number: int, body: Any) -> None:
         choice = {"text": "yes", "token_ids": [1, 2], "finish_reason": "length"}
@@ -248,7 +264,7 @@ def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "other"}, "no model 'other'; it has: .'tiny'"),
+        ({"model": "other"}, "no model 'other'; nearest: tiny. It has tiny."),
         ({"urls": ""}, "no server"),
         ({"urls": "localhost:8000"}, "http://"),
         ({"urls": "http://me:secret@localhost/v1"}, "as a key instead"),

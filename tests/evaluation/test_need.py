@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jaxrag.evaluation.need import gated_needs, lost, motivation, need, needs
+from jaxrag.evaluation.need import LOST, gated_needs, lost, motivation, need, needs, places
 from jaxrag.evaluation.records import RunDirectory, RunRecords, read_run
 from jaxrag.evaluation.report.tables import need_grid
 from jaxrag.experiments.cases import main
@@ -89,6 +89,7 @@ def test_dtr_eq_1(runs: tuple[RunRecords, RunRecords, RunRecords]) -> None:
     assert (found.gain.mean, found.gain.n) == (pytest.approx(-1 / 7), 7)
     unmarked = [{**one, "gold_passages": []} for one in runs[2].records]
     assert motivation(runs[1], runs[2]._replace(records=unmarked)) is None
+    assert places(runs) == LOST and not places([runs[2]._replace(records=unmarked)])
 
 
 def test_the_command(tmp_path: Path, runs: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,9 +62,9 @@ def test_the_command_says_what_would_decide(tmp_path: Path, run: Path, capsys: A
     told = capsys.readouterr().out
     mean = summarise_read([read_run(run)])[0].means["exact_match"].mean
     needed = needed_questions((mean * (1 - mean)) ** 0.5, mean - 0.35)
-    assert f"dtr: the printed 35 lies inside of {100 * mean:.1f} [" in told
+    assert f"dtr: the printed 35 lies inside the interval of {100 * mean:.1f} [" in told
     assert f"; {needed:,} questions would decide it" in told
-    assert "a: the printed 35 lies outside of 100.0 [" in told
+    assert "a: the printed 35 lies outside the interval of 100.0 [" in told
 
     rows = json.loads(file.read_text())
     for row in rows[6:]:  # about as many right answers as the run
@@ -99,7 +99,7 @@ def test_a_question_with_several_answers_is_left_out(
         ("{", "is not JSON"),
         ("{}", "is not a list of objects"),
         ("[1]", "is not a list of objects"),
-        ('[{"question": "Who?"}]', "entry 1 lacks a question, or an answer in one of pred"),
+        ('[{"question": "Who?"}]', "entry 1 lacks a field question.* it has question"),
         ('[{"question": "Who?", "pred": "I"}]', "answers none of the questions of"),
     ],
 )

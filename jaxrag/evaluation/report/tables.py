@@ -15,7 +15,7 @@ from rich.table import Table
 from jaxrag.core.printable import html_text, markdown_text, terminal_text
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.judgements import JUDGED
-from jaxrag.evaluation.need import LOST, SEARCHED, SKIPPED, lost
+from jaxrag.evaluation.need import SEARCHED, SKIPPED, lost, places
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
@@ -135,8 +135,9 @@ NOTE = (
     "is paired with the baseline on the same questions; p: sign-flip test, not adjusted for "
     "several comparisons."
 )
-READ = "Below: 95 % intervals. Costs are means per question. ΔEM is paired; p is not adjusted."
-"""How the terminal's table is read."""
+READ = "Below: 95 % intervals. Costs are means per question."
+READ_DIFFERENCES = " ΔEM is paired; p is not adjusted."
+"""How the terminal's table is read, without and with a baseline."""
 
 
 DIFFERENCES = {"delta_em": "exact_match", "delta_f1": "f1"}
@@ -185,12 +186,13 @@ def terminal_table(rows: Sequence[Row]) -> Table:
     The second line has the number of questions, and the intervals of the values above them.
     """
     caption = terminal_text("".join(f"{note}\n" for note in notes(rows)), "bold")
-    caption.append(READ, "not bold")
+    compared = any(row.baseline for row in rows)
+    caption.append(READ + READ_DIFFERENCES * compared, "not bold")
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=caption)
     table.caption_justify = "left"
     table.add_column("method", overflow="fold", min_width=18)
     columns = {name: heading for name, heading in TERMINAL.items() if _shown(name, rows)}
-    for heading in (*columns.values(), "ΔEM"):
+    for heading in (*columns.values(), *["ΔEM"] * compared):
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
         table.add_section()
@@ -199,7 +201,8 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         for row in members:
             cells = (_two_lines(name, row.means[name]) for name in columns)
             name = terminal_text(f"{row.label}\nn = {count_text(row)}")
-            table.add_row(name, *cells, _against(row, alone=len(members) == 1))
+            against = _against(row, alone=len(members) == 1)
+            table.add_row(name, *cells, *[against] * compared)
     return table
 
 
@@ -304,7 +307,7 @@ def need_grid(
 
     ``needs`` are those of `gated_needs`.
     """
-    lines = []
+    lines, marked = [], places(runs)
     for run, name, found in zip(runs, names, needs, strict=True):
         counts = Counter(found.values())
         where = Counter(lost(line) for line in run.records if line["question_id"] in found)
@@ -313,8 +316,8 @@ def need_grid(
         cells = [f"{counts[kind]:,}" for kind in (*SKIPPED, *SEARCHED)]
         cells = [sums[0], *cells[: len(SKIPPED)], sums[1], *cells[len(SKIPPED) :]]
         if found:
-            lines.append((name, *cells, *(f"{where[kind]:,}" for kind in LOST)))
-    gold = [f"gold {kind}" for kind in LOST]
+            lines.append((name, *cells, *(f"{where[kind]:,}" for kind in marked)))
+    gold = [f"gold {kind}" for kind in marked]
     headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *gold)
     return Grid(headings, lines) if lines else None
 

@@ -136,16 +136,13 @@ def _why(columns: Mapping[str, Mapping[str, Any]]) -> str:
     """Why these were kept: their score is the highest; the best of the others is named."""
     if not any("s2" in column for column in columns.values()):
         return ""
-    return (
-        "the highest of the scores that combine the similarity to the question (s1) with that to "
-        "the pseudo-context (s2)"
-    )
+    return "the highest scores, made of the similarities to the question and to the pseudo-context"
 
 
 def _others(trace: Mapping[str, Any]) -> Iterator[TraceStep]:
-    """Entries of other methods, as JSON."""
+    """Entries of other methods, as JSON; the task where it is not an open question."""
     for name, value in trace.items():
-        if name not in _DRAWN:
+        if name not in _DRAWN and (name, value) != ("task", "open"):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             yield TraceStep(name.replace("_", " ").capitalize(), text)
 

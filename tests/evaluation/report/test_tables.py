@@ -80,6 +80,7 @@ def test_terminal_table_fits_and_shows_both_data_sets(rows: list[Row]) -> None:
     ends = f"{100 * em.low:.1f}–{100 * em.high:.1f}"
     assert lines[at + 1].split()[:6] == ["n", "=", "59", "(1", "error)", ends]
     assert not lines[at + 2].startswith(" n =")  # two lines
+    assert "ΔEM" not in _render(rows[:1])  # nothing to compare with
     assert "baseline" in text and "baseline" not in _render(rows[:1]).partition("Below")[0]
 
 
