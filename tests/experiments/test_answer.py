@@ -149,7 +149,7 @@ def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
     assert script.main([*arguments, workdir]) == 0
     assert (runs["dtr"] / "answers.jsonl").read_bytes() == before
     told = capsys.readouterr().out
-    assert "dtr" in told and told.endswith(f"\nnext: jaxrag report {runs['dtr']}\n")
+    assert "dtr" in told and told.endswith(f"\nnext: jaxrag report {runs['dtr'].parent}\n")
     with pytest.raises(InputError, match=r"method\.gate\.threshold"):
         script.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
     with pytest.raises(InputError, match="workdir"):
