@@ -33,7 +33,7 @@ from rich.console import Console
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.printable import printable
-from jaxrag.core.progress import show_warnings
+from jaxrag.core.progress import shown_warnings
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.status import named_directories
 from jaxrag.evaluation.summary import summarise
@@ -197,7 +197,6 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     sys.unraisablehook = _unraisable
-    show_warnings()
     for stream in (sys.stdout, sys.stderr):  # a terminal may have no letters beyond ASCII
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -207,7 +206,8 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
             sys.exit(0)
         arguments = (argument.rpartition("=") for argument in sys.argv[1:])
         _check_paths({name or "an argument": value for name, _, value in arguments})
-        code = main(sys.argv)
+        with shown_warnings():
+            code = main(sys.argv)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # all is done
         sys.stdout.flush()
         sys.exit(code)

@@ -64,10 +64,17 @@ class _JsonLines(logging.FileHandler):
         """Ignores a log that cannot be written; a full disk is reported by other writers."""
 
 
-def show_warnings() -> None:
+@contextlib.contextmanager
+def shown_warnings() -> Iterator[None]:
     """Writes WARNING and above to standard error, in a command of which not all is a run."""
-    _LOGGER.addHandler(_StderrHandler(logging.WARNING))
+    handler, before = _StderrHandler(logging.WARNING), _LOGGER.propagate
+    _LOGGER.addHandler(handler)
     _LOGGER.propagate = False  # the root logger may have a handler that would print it twice
+    try:
+        yield
+    finally:
+        _LOGGER.removeHandler(handler)
+        _LOGGER.propagate = before
 
 
 @contextlib.contextmanager
@@ -81,7 +88,7 @@ def run_log(file: Path) -> Iterator[None]:
     handlers = [lines, *[_StderrHandler(logging.WARNING)] * (not shown)]
     before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
-    _LOGGER.propagate = False  # see `show_warnings`
+    _LOGGER.propagate = False  # see `shown_warnings`
     for handler in handlers:
         _LOGGER.addHandler(handler)
     try:

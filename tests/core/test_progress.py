@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from jaxrag.core import progress as module
-from jaxrag.core.progress import progress, run_log, show_warnings
+from jaxrag.core.progress import progress, run_log, shown_warnings
 
 
 def run(console: Console, monkeypatch, *, seconds: float, done: int = 0) -> None:
@@ -140,8 +140,9 @@ def test_a_warning_is_shown_once_within_a_run_and_outside(tmp_path, monkeypatch,
     logger = logging.getLogger("jaxrag")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
-    show_warnings()
-    with run_log(tmp_path / "log.jsonl"):
-        logger.warning("odd")
-    logger.warning("later")
+    with shown_warnings():
+        with run_log(tmp_path / "log.jsonl"):
+            logger.warning("odd")
+        logger.warning("later")
+    assert not logger.handlers and logger.propagate
     assert capsys.readouterr().err == "warning: odd\nwarning: later\n"
