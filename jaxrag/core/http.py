@@ -434,14 +434,17 @@ def _pause(failures: int) -> float:
 
 
 _ALNUM = r"(?:3[0-9]|[46][1-9a-f]|[57][0-9a])"  # hexadecimal codes of letters and digits
+_DECIMAL = r"(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2])"  # and decimal ones
 _NUMBER = r"&(?:amp;){0,9}\#"
-_OTHER = rf"(?:\\{{1,8}}(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
-_OTHER += rf"|%(?:25){{0,9}}(?!{_ALNUM})[0-9a-f]{{2}}|{_NUMBER}x0*+(?!{_ALNUM};)[0-9a-f]{{1,4}};"
-_OTHER += rf"|{_NUMBER}0*+(?!(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]);)\d{{1,4}};"
+_OTHER = r"(?:<[^<>]{0,40}>"
+_OTHER += rf"|\\{{1,8}}(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
+_OTHER += rf"|%(?:25){{0,9}}(?!{_ALNUM})[0-9a-f]{{2}}"
+_OTHER += rf"|{_NUMBER}x0*+(?!{_ALNUM}(?![0-9a-f]))[0-9a-f]{{1,4}};?"
+_OTHER += rf"|{_NUMBER}0*+(?!{_DECIMAL}(?!\d))\d{{1,4}};?"
 _OTHER += r"|&(?:amp;){0,9}[a-z]{2,9};"
 _OTHER += rf"|(?!\\{{1,8}}(?:u00|x){_ALNUM}|%(?:25){{0,9}}{_ALNUM}|{_NUMBER})[^a-z0-9])"
 _BETWEEN = rf"{_OTHER}{{0,40}}"  # Python before 3.11.5 errs in possessive groups
-"""Matches what is no letter or digit, as it is or escaped, between the characters of a secret."""
+"""Matches tags and what is no letter or digit, escaped or not, between a secret's characters."""
 
 
 def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
@@ -453,7 +456,7 @@ def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
     def written(character: str) -> str:
         code, number = ord(character), f"{ord(character):02x}"
         escapes = rf"\\{{1,8}}u00{number}|\\{{1,8}}x{number}|%(?:25){{0,9}}{number}"
-        entities = rf"{_NUMBER}0*{code};|{_NUMBER}x0*{number};"
+        entities = rf"{_NUMBER}0*{code}(?!\d);?|{_NUMBER}x0*{number}(?![0-9a-f]);?"
         return rf"(?:{re.escape(character)}|{escapes}|{entities})"
 
     def spelt(text: str) -> str:

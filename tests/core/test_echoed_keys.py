@@ -24,6 +24,8 @@ SPELT: dict[str, Callable[[str], str]] = {
     "hexadecimal": lambda key: key.encode().hex(),
     "escaped twice": lambda key: "".join(f"%25{ord(c):02x}" for c in key),
     "invisible blanks": "\u200b".join,
+    "entities without an end": lambda key: "".join(f"&#{ord(c)}" for c in key),
+    "marked up": lambda key: "".join(f"<b>{c}</b>" for c in key),
 }
 
 
@@ -34,7 +36,6 @@ DISGUISED: dict[str, Callable[[str], str]] = {
     "octal": lambda key: "".join(f"\\{c:03o}" for c in key.encode()),
     "base64 twice": lambda key: base64.b64encode(base64.b64encode(b"a:" + key.encode())).decode(),
     "UTF-16": lambda key: key.encode("utf-16-le").hex(),
-    "marked up": lambda key: "".join(f"<b>{c}</b>" for c in key),
 }
 
 
