@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from jaxrag.core.store import CACHE
+
 TEXT, SWITCH, LIST = flags.DEFINE_string, flags.DEFINE_bool, flags.DEFINE_list
 SEVERAL, CHOICE = flags.DEFINE_multi_string, flags.DEFINE_enum
 COUNT = functools.partial(flags.DEFINE_integer, lower_bound=0)
@@ -174,7 +176,7 @@ COMMANDS = {
         "NAME...",
         (
             (TEXT, "source", "", "directory of published files"),
-            (TEXT, "workdir", "runs/cache", "cache of the runs"),
+            (TEXT, "workdir", CACHE, "cache of the runs"),
             (SWITCH, "list", False, "only list sets and corpora"),
             (SWITCH, "any_size", False, "accept other numbers of rows"),
             (LIST, "splits", [], "only these splits of a set"),

@@ -28,6 +28,9 @@ from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
+CACHE = os.environ.get("JAXRAG_CACHE") or "runs/cache"
+"""Directory of data sets, indexes and the store where settings name none."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS format(version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS producers(

@@ -13,7 +13,7 @@ from jaxrag.core.checks import check_limits
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.file_states import one_start
 from jaxrag.core.progress import progress
-from jaxrag.core.store import Store, store_path
+from jaxrag.core.store import CACHE, Store, store_path
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.engine import use_compile_cache
 from jaxrag.engines.scheduler import QuestionOutcome, Scheduler
@@ -46,7 +46,7 @@ class Judge:
     prompts: str = "judge"
     tokens: int = 8
     live: int = 4096
-    cache: str = "runs/cache"
+    cache: str = CACHE
     store: str = ""
 
     def __post_init__(self) -> None:

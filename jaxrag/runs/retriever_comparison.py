@@ -22,6 +22,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import progress
+from jaxrag.core.store import CACHE
 from jaxrag.data.dataset import Dataset, DataSettings, lacking
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.metrics import holds_answer
@@ -81,7 +82,7 @@ class RetrieverComparison:
     normalization: Normalization = "squad"
     limit: int = 0
     leakage: Leakage = "refuse"
-    cache: str = "runs/cache"
+    cache: str = CACHE
 
     def __post_init__(self) -> None:
         if not self.indexes or not self.data or not self.depths or min(self.depths) < 1:

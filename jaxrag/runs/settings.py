@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 from jaxrag.core.checks import check_choices, check_limits, check_range
+from jaxrag.core.store import CACHE
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.leakage import Leakage
 from jaxrag.engines.language_model import ModelSettings
@@ -47,7 +48,7 @@ class RunSettings:
     label: str = ""
     limit: int = 0
     live: int = 4096
-    cache: str = "runs/cache"
+    cache: str = CACHE
     store: str = ""
     leakage: Leakage = "refuse"
     normalization: Normalization = "squad"

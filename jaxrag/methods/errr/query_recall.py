@@ -14,6 +14,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.progress import progress
+from jaxrag.core.store import CACHE
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.significance import intervals, paired_difference
@@ -60,7 +61,7 @@ class QueryRecall:
     merge: Merge = "fusion"
     most: int = 5
     leakage: Leakage = "refuse"
-    cache: str = "runs/cache"
+    cache: str = CACHE
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, merge=Merge)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.progress import progress
-from jaxrag.core.store import Store, store_path
+from jaxrag.core.store import CACHE, Store, store_path
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import (
     Leakage,
@@ -98,7 +98,7 @@ class _Supervised:
     depth: int = 100
     distant: int = 1
     leakage: Leakage = "refuse"
-    cache: str = "runs/cache"
+    cache: str = CACHE
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage)
@@ -290,7 +290,7 @@ class TrainR3:
     limit: int = 0
     evaluation_limit: int = 0
     leakage: Leakage = "refuse"
-    cache: str = "runs/cache"
+    cache: str = CACHE
     store: str = ""
 
     def __post_init__(self) -> None:
