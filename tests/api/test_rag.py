@@ -85,7 +85,10 @@ def test_the_trace_has_all_steps_in_order() -> None:
     assert steps[1].reason == "u = 0.61 is above the threshold 0.4: it retrieves"
     assert [line.kept for line in steps[3].passages] == [False, True]
     assert steps[5].passages[0].scores == "-0.200 (question 0.800, pseudo-context 0.500)"
-    assert "(s1)" in steps[5].reason and steps[-1].reason == "the model wrote: two\nthree"
+    assert (
+        "the highest scores" in steps[5].reason
+        and steps[-1].reason == "the model wrote: two\nthree"
+    )
 
 
 def test_passages_without_scores_are_shown() -> None:

@@ -248,8 +248,8 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     file.write_text(json.dumps({**record, "date": "2026-03-04"}))
     assert main(f"--pages={pages}", f"--workdir={work}") == 0
     text = (pages / "pairs.md").read_text()
-    assert "Date: 2026-03-04" in text and f"Date: {record['date']}" not in text
-    assert "**tiny-big**: scale tiny" in text and "Date: 2026-01-02" in text
+    assert ". 2026-03-04. [Record]" in text and f". {record['date']}. [" not in text
+    assert "**tiny-big**: scale tiny" in text and ". 2026-01-02. [Record]" in text
     assert json.loads((pages / "small" / file.name).read_text())["date"] == "2026-03-04"
 
 
@@ -267,7 +267,7 @@ def test_pages_tell_how_many_questions_and_which_part_of_a_table(tmp_path: Path)
 
     part = page(limit=400, only=["-nq", "dpr_ais"])
     assert "scale small; first 400 questions" in part
-    assert "Made with \\`--only=-nq,dpr_ais\\`. " in part
+    assert "Made with --only=-nq,dpr_ais." in part
 
 
 @pytest.mark.usefixtures("declared")

@@ -199,7 +199,7 @@ MALFORMED = {
     ),
     "three cells": (read_collection, "0\ta\n1\ta\tb\n", "line 2: 3 columns; 2 are needed"),
     "no tab": (read_collection, "0 a\n", "line 1: 1 columns; 2 are needed"),
-    "empty line": (read_collection, "0\ta\n\n1\tb\n", "line 2: 1 columns; 2 are needed"),
+    "after a blank line": (read_collection, "0\ta\n\n1\n", "line 3: 1 columns; 2 are needed"),
     "empty text": (read_collection, "0\t \n", "line 1: field 'text' of passage '0' is blank"),
 }
 
