@@ -30,5 +30,5 @@ def write_checkpoint(
         save_file({name: np.ascontiguousarray(tensors[name]) for name in part}, directory / file)
         weight_map |= dict.fromkeys(part, file)
     index = directory / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": weight_map}))
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return directory
