@@ -571,7 +571,7 @@ def few_at_once(handler: Handler, asked: Asked) -> Any:
 def one_at_a_time(handler: Handler, asked: Asked) -> Any:
     """Works on one request after the other, those included whose clients have gone."""
     with handler.server.lock:
-        handler.server.free = max(getattr(handler.server, "free", 0.0), time.monotonic()) + 0.025
+        handler.server.free = max(getattr(handler.server, "free", 0.0), time.monotonic()) + 0.06
         wait = handler.server.free - time.monotonic()
     time.sleep(wait)
     return plain(asked)
@@ -909,6 +909,6 @@ MODES: dict[str, Mode] = {
     "one request at a time": Mode(
         talk=one_at_a_time,
         methods=("dtr",),
-        settings={"limit": 60, "model.timeout": 0.6, "model.patience": 1.2},
+        settings={"limit": 60, "model.timeout": 1.5, "model.patience": 3.0},
     ),
 }
