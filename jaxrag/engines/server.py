@@ -52,7 +52,7 @@ from jaxrag.text.reasoning import opens_reasoning
 from jaxrag.types import EngineDown, FilledText, Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
-_NUMERICS = "jaxrag-server-2"  # part of the identity; raise it when results change
+_NUMERICS = "jaxrag-server-3"  # part of the identity; raise it when results change
 _START = 60.0  # seconds for a server's first response; later ``patience`` counts
 _UNLIMITED = 1 << 30  # max_length where the server reports none
 _NEUTRAL = {

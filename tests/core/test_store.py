@@ -3,6 +3,8 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 
 import pytest
@@ -269,3 +271,15 @@ def test_a_store_that_another_process_writes_is_read_with_its_log(tmp_path, monk
     assert reader.get([b"1" * 32, b"2" * 32]) == {b"1" * 32: b"x", b"2" * 32: b"y"}
     reader.close()
     writer.close()
+
+
+def test_a_variable_names_the_cache_of_commands_and_settings() -> None:
+    say = (
+        "from jaxrag.experiments.options import COMMANDS; "
+        "from jaxrag.runs.settings import RunSettings; "
+        "print(RunSettings.cache, *(o[2] for o in COMMANDS['data'].options if o[1] == 'workdir'))"
+    )
+    for value, cache in (("/a/b", "/a/b"), ("", "runs/cache")):
+        environment = {**os.environ, "JAXRAG_CACHE": value}
+        found = subprocess.check_output([sys.executable, "-c", say], env=environment, text=True)
+        assert found.split() == [cache, cache]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jaxrag.reproduction.claims import At, Claim, FigureClaim
-from jaxrag.reproduction.claims_page import NONE, claims_page
+from jaxrag.reproduction.claims_page import NONE, _summary, claims_page, judge
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.types import InputError
 
@@ -92,6 +92,14 @@ def test_several_comparisons_have_a_range_and_a_line_each(tmp_path: Path) -> Non
     text = page(tmp_path, both)
     assert "<summary>open: +0.00 to +100.00; 1 same direction, 1 open</summary>" in text
     assert text.count("against DPR-AIS") == 2 and text.count("<br>") == 1
+
+
+def test_a_claim_of_which_a_comparison_lacks_is_incomplete(tmp_path: Path) -> None:
+    file = write_record(tmp_path, "small", line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG))
+    (judged,) = judge([CLAIM], json.loads(file.read_text()), file)
+    missing = judged.comparisons[0]._replace(ours=None)
+    both = judged._replace(comparisons=[*judged.comparisons, missing])
+    assert _summary(both) == "incomplete: +100.00; 1 same direction, 1 not measured"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"m": None}, {"m": 0.999}, {"m": 7.0, "s": 0.135}])
