@@ -1,13 +1,13 @@
 """Builds the published sets of questions, and the corpora that papers search.
 
-    jaxrag data nq --source ~/downloads --workdir runs/cache
-    jaxrag data psgs_w100 --workdir runs/cache
+    jaxrag data nq --source ~/downloads
+    jaxrag data psgs_w100
     jaxrag data --list
 
 NAME is a set (nq, triviaqa, ...) or a corpus (psgs_w100, ...); several may be given. Published
 files are taken from ``--source DIR``, where they may lie in sub-folders, as published or unpacked;
 without it they are downloaded. Downloads and builds go on where they were interrupted when the same
-command is given again. ``--workdir`` (by default runs/cache, where runs look for them) gets
+command is given again. ``--workdir`` (by default the cache, where runs look) gets
 ``sets/NAME``, ``corpora/NAME`` and the downloads.
 
 ``--splits train,test`` builds only these splits of a set. ``--any_size`` accepts files that have

@@ -1,8 +1,8 @@
 """Maintains a store of generations, scores and searches.
 
-    jaxrag store report runs/cache/store.sqlite
-    jaxrag store verify runs/cache/store.sqlite --drop
-    jaxrag store merge runs/cache/store.sqlite OTHER
+    jaxrag store report ~/.cache/jaxrag/store.sqlite
+    jaxrag store verify ~/.cache/jaxrag/store.sqlite --drop
+    jaxrag store merge ~/.cache/jaxrag/store.sqlite OTHER
 
 ``report`` counts the entries by what made them. ``verify`` checks every entry; ``--drop`` removes
 those that are damaged. ``merge`` adds the entries of other stores.

@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["JAXRAG_CACHE"] = "runs/cache"  # of each test's own directory, never the user's
 # For the workers of pytest-xdist, which start with these: large buffers are returned to the system
 # when they are freed. The peak of tests with SmolLM2 falls from 3.2 to 2.6 GB.
 for name, value in (("ARENA_MAX", 2), ("MMAP_THRESHOLD_", 1 << 20), ("TRIM_THRESHOLD_", 1 << 20)):

@@ -28,9 +28,6 @@ from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
-CACHE = os.environ.get("JAXRAG_CACHE") or "runs/cache"
-"""Directory of data sets, indexes and the store where settings name none."""
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS format(version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS producers(
@@ -110,6 +107,27 @@ def _mounted(table: Path) -> dict[tuple[int, int], str]:
     # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": the type follows the dash
     lines = re.finditer(r"^\d+ \d+ (\d+):(\d+) .*? - (\S+) ", table.read_text("utf-8"), re.M)
     return {(int(line[1]), int(line[2])): line[3] for line in lines}
+
+
+def _default_cache() -> str:
+    """The folder that $JAXRAG_CACHE names, else ``runs/cache`` where there is one already.
+
+    Else ``jaxrag`` in the user's cache directory, if it can be written and is on a local disk.
+    """
+    nearby = "runs/cache"
+    if named := os.environ.get("JAXRAG_CACHE"):
+        return named
+    try:
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no home directory
+        return nearby
+    place = next(one for one in (user, *user.parents) if one.exists())
+    usable = user.is_absolute() and os.access(place, os.W_OK) and file_system(user) not in _NETWORK
+    return str(user / "jaxrag") if usable and not Path(nearby).is_dir() else nearby
+
+
+CACHE = _default_cache()
+"""Directory of data sets, indexes and the store where settings name none."""
 
 
 def _check_not_shared(path: str | Path) -> None:

@@ -295,13 +295,13 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
 
 
 def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuses to continue a run with other settings.
+    """Refuses to continue a run with other settings; the cache may have been moved.
 
     Raises:
       InputError: the configs differ; the message lists every difference. Or ``recorded`` was
         written before classes were recorded by their names alone.
     """
-    changed = differences(recorded, given)
+    changed = [x for x in differences(recorded, given) if not re.match(r"(.+\.)?cache: ", x)]
     if changed and _names_modules(recorded):
         raise InputError(
             f"{path} was written by an earlier version of jaxrag, whose runs and trainings cannot "

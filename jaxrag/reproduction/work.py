@@ -13,6 +13,7 @@ from typing import Any
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
+from jaxrag.core.store import CACHE
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.vllm import Vllm
 from jaxrag.reproduction.measures import JOB, Results
@@ -141,8 +142,12 @@ class Work:
         return path
 
     def _digest(self, job: Job) -> str:
-        """A hash of a job's settings, in which directories count without their parent."""
+        """A hash of a job's settings, in which directories count without their parent.
+
+        The default cache counts as "runs/cache" wherever it is, so that results can be copied.
+        """
         text = canonical({"is": type(job).__name__, **describe_job(job)})
+        text = text.replace(canonical({"cache": CACHE})[1:-1], '"cache":"runs/cache"')
         return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:

@@ -23,6 +23,7 @@ from jaxrag.core.durable_files import READ_ONLY, explain_limits, open_own, wait_
 from jaxrag.core.file_states import FileState, check_unchanged, once
 from jaxrag.core.hashing import digest
 from jaxrag.core.progress import tell
+from jaxrag.core.store import CACHE
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.engine import use_compile_cache
@@ -67,6 +68,8 @@ def load_data(settings: DataSettings, cache: Path) -> Dataset:
 
     Every job begins with this, so from here on its compiled programs are kept in the cache, too.
     """
+    if cache == Path(CACHE) and not cache.exists():
+        tell(f"data, indexes and results are kept in {cache}; $JAXRAG_CACHE names another folder")
     use_compile_cache(cache / "compiled")
     _tell_loading(settings)
     with _one_at_a_time(cache / "data.lock"):

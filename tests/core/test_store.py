@@ -6,11 +6,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrag.core import store as stores
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.store import Producer, Store, entry_key
 from jaxrag.experiments.store import main
@@ -279,7 +281,26 @@ def test_a_variable_names_the_cache_of_commands_and_settings() -> None:
         "from jaxrag.runs.settings import RunSettings; "
         "print(RunSettings.cache, *(o[2] for o in COMMANDS['data'].options if o[1] == 'workdir'))"
     )
-    for value, cache in (("/a/b", "/a/b"), ("", "runs/cache")):
-        environment = {**os.environ, "JAXRAG_CACHE": value}
-        found = subprocess.check_output([sys.executable, "-c", say], env=environment, text=True)
-        assert found.split() == [cache, cache]
+    environment = {**os.environ, "JAXRAG_CACHE": "/a/b"}
+    found = subprocess.check_output([sys.executable, "-c", say], env=environment, text=True)
+    assert found.split() == ["/a/b", "/a/b"]
+
+
+def test_without_the_variable_the_cache_is_the_users_on_a_local_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JAXRAG_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home/not yet"))
+    ours = str(tmp_path / "home/not yet/jaxrag")
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "file_system", lambda path: "ext4")
+        assert stores._default_cache() == ours
+        patch.setattr(os, "access", lambda path, mode: path != tmp_path)
+        assert stores._default_cache() == "runs/cache"
+        patch.undo()
+        patch.setattr(stores, "file_system", lambda path: "nfs4" if "home" in str(path) else "ext4")
+        assert stores._default_cache() == "runs/cache"
+    (tmp_path / "runs/cache").mkdir(parents=True)  # of an earlier version: goes on
+    monkeypatch.setattr(stores, "file_system", lambda path: "ext4")
+    assert stores._default_cache() == "runs/cache"

@@ -47,7 +47,7 @@ MISSING = {
 PLACEHOLDERS = {
     "RUN...": "runs/[dns]*", "RUN": "runs/dtr", "QUESTION": "q00001", "FOLDER": "notes",
     "FILE": "my_dtr.toml", "OTHER": "other.sqlite", "--out=DIRECTORY": "--out=imported",
-    "...": "Who is it?",
+    "...": "Who is it?", "~/.cache/jaxrag/store.sqlite": "store.sqlite",
 }  # fmt: skip
 SCRIPT = """
 import contextlib, importlib, io, json, sys
