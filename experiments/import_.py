@@ -13,6 +13,7 @@ columns ``question`` and ``answer``, or a .jsonl with ``question`` and ``answers
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     asked = list(questions(Path(values.questions))) if values.questions else []
     count, number = write_folder(Path(values.out), corpus, asked)
     print(f"{values.out}: {count:,} passages of {len(found):,} documents, {number:,} questions")
-    data = f"--config.data=Folder --config.data.path={values.out}"
+    data = f"--config.data=Folder {shlex.quote(f'--config.data.path={values.out}')}"
     if asked:
         print(f"next: jaxrag run --config configs/dtr.py:standard_rag {data} --workdir runs/own")
     else:

@@ -13,6 +13,7 @@ model of 135 million parameters, for a test.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from jaxrag.evaluation.status import named_directories
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     if errors:
         print(f"next: the same command, which tries again the {errors:,} answers with an error")
     else:
-        print(f"next: jaxrag report {' '.join(names)}")
+        print(f"next: jaxrag report {shlex.join(names)}")
     return 1 if errors else 0
 
 

@@ -12,6 +12,7 @@ explain`` shows how each was found.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         lines.append({"id": one["question_id"], "question": one["question"], **found})
     jsonl.write(out, lines)
     print(f"wrote {len(lines):,} answers to {out}, {errors} of them errors")
-    print(f"next: jaxrag explain {work} {lines[0]['id']}")
+    print(f"next: jaxrag explain {shlex.join([str(work), lines[0]['id']])}")
     return 1 if errors else 0
 
 

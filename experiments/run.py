@@ -26,6 +26,7 @@ again); 2: wrong input.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     elif is_training(values.workdir) or run_directories(values.workdir):
         beside = Path(values.workdir).parent
         several = len([*beside.glob("*/config.json")]) > 1
-        print(f"next: jaxrag report {beside if several else values.workdir}")
+        print(f"next: jaxrag report {shlex.quote(str(beside if several else values.workdir))}")
     return 1 if outcome.errors else 0
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     write_figures(page, page.parent / "figures")
     print(f"wrote {page}, and its figures to {page.parent / 'figures'}")
     again = "the same command, which tries the failed questions again"
-    print(f"next: {again if errors else f'jaxrag compare {values.workdir}'}")
+    print(f"next: {again if errors else f'jaxrag compare {shlex.quote(values.workdir)}'}")
     return 1 if errors else 0
 
 

@@ -184,7 +184,7 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             fields = parse_json(text, once=True)
         except UnicodeDecodeError as error:
-            raise InputError(f"{where}: not UTF-8 ({error.reason})") from None
+            raise InputError(f"{where}: not UTF-8 ({error.reason}): save it as UTF-8") from None
         except ValueError as error:
             problem = "blank line" if not raw.strip() else f"not JSON ({error})"
             raise InputError(f"{where}: {problem}; every line must be one object") from None

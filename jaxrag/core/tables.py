@@ -92,7 +92,9 @@ def _decoded(path: Path, stream: Iterable[bytes]) -> Iterator[str]:
         try:
             yield raw.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason})") from None
+            raise InputError(
+                f"{path}, line {number}: not UTF-8 ({error.reason}): save it as UTF-8"
+            ) from None
 
 
 def _plain_rows(lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str]]]:

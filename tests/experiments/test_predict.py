@@ -17,7 +17,7 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
 ) -> None:
     config = write_small_run(tmp_path, questions=2)
     (tmp_path / "asked.txt").write_text("is a b\tgold\nis b c\nis a b\n")
-    out = tmp_path / "out.jsonl"
+    out = tmp_path / "my out.jsonl"
     words = [f"--config={config}", f"--questions={tmp_path / 'asked.txt'}", f"--out={out}"]
     assert predict.main(["predict", *words]) == 0
     before = out.read_text()
@@ -25,8 +25,8 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
     assert [line["question"] for line in lines] == ["is a b", "is b c"]
     assert all(line.keys() == {"id", "question", "answer"} for line in lines)
     told = capsys.readouterr().out.splitlines()
-    assert told[-1] == f"next: jaxrag explain {tmp_path / 'out.run'} {lines[0]['id']}"
-    answers = (tmp_path / "out.run" / "answers.jsonl").read_text()
+    assert told[-1] == f"next: jaxrag explain '{tmp_path / 'my out.run'}' {lines[0]['id']}"
+    answers = (tmp_path / "my out.run" / "answers.jsonl").read_text()
     assert 'gold"' not in answers and json.loads(answers.splitlines()[0])["gold_answers"] == []
 
     monkeypatch.setattr(LocalModel, "generate_each", lambda *_, **__: pytest.fail("asked again"))
@@ -34,14 +34,14 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
     assert predict.main(["predict", *words]) == 0 and out.read_text() == before
     for wanted in (lines[1]["id"], "B C"):
         capsys.readouterr()
-        assert explain.main(["explain", str(tmp_path / "out.run"), wanted]) == 0
+        assert explain.main(["explain", str(tmp_path / "my out.run"), wanted]) == 0
         shown = capsys.readouterr().out
         assert shown.startswith("is b c\n") and "Direct answer" in shown
-    for wrong in (tmp_path / "asked.txt", tmp_path, tmp_path / "out.run"):
+    for wrong in (tmp_path / "asked.txt", tmp_path, tmp_path / "my out.run"):
         with pytest.raises(InputError, match="is a directory, or a file that is read"):
             predict.main(["predict", *words[:2], f"--out={wrong}"])
     with pytest.raises(InputError, match=r"no answer to 'is b d'\. Nearest: 'is b c'"):
-        explain.main(["explain", str(tmp_path / "out.run"), "is b d"])
+        explain.main(["explain", str(tmp_path / "my out.run"), "is b d"])
     assert ask.main(["ask", f"--config={config}", "--json", "is b c"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["question"], found["answer"]) == ("is b c", lines[1]["answer"])
