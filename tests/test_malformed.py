@@ -183,16 +183,10 @@ FILES = {
         ("s.sqlite",),
         fine=("missing", "empty", "a symbolic link to nothing"),
     ),
-    "published vectors": Files(
-        lambda here: wiki_dpr.npy(here / "p", zipped=True),
-        lambda here: import_all(here / "p"),
-        ("p/psgs_w100.tsv.gz", "p/vectors-10.npy"),
-        fine=("missing",),  # then there are fewer
-    ),
     "published parquet": Files(
         lambda here: wiki_dpr.parquet(here / "p"),
         lambda here: import_all(here / "p"),
-        ("p/train-00001-of-00002.parquet",),
+        ("p/train-10.parquet",),
         fine=("missing",),
     ),
     "a parquet file": Files(

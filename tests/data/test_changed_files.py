@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jaxrag.core import file_states
@@ -22,8 +23,8 @@ from jaxrag.data.formats.dpr import with_dpr_gold
 from jaxrag.data.published import Published
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.wiki_dpr import sources
 from jaxrag.retrieval.wiki_dpr.index import import_published
+from jaxrag.retrieval.wiki_dpr.sources import ParquetVectors
 from jaxrag.types import InputError, Question
 from tests.data import test_building as sets
 from tests.data.test_published import beir
@@ -109,14 +110,16 @@ def of_corpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 def of_vectors(here: Path) -> Case:
     (here / "from").mkdir()
-    (here / "from/psgs.tsv").write_text("id\ttext\ttitle\n1\tone\tone\n")
-    np.save(here / "from/vectors.npy", np.ones((1, 4), np.float32))
+    texts = {name: ["one"] for name in ("id", "text", "title")}
+    vectors = pa.array([[1.0] * 4], pa.list_(pa.float32()))
+    rows, file = pa.table({**texts, "embeddings": vectors}), here / "from/a.parquet"
+    pq.write_table(rows, file, compression="none", use_dictionary=False, write_statistics=False)
 
     def make() -> str:
         import_published(here / "from", here / "to", dimension=4)
         return str([*Passages.open(here / "to/passages")])
 
-    return Case(here / "from/psgs.tsv", sources, "read_dpr", make)
+    return Case(file, ParquetVectors, "passages", make)
 
 
 CASES: dict[str, Callable[[Path, pytest.MonkeyPatch], Case]] = {

@@ -34,7 +34,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
-from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat
+from jaxrag.retrieval.wiki_dpr.index import FaissFlat
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import choices, edited, settings

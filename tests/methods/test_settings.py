@@ -29,7 +29,7 @@ from jaxrag.methods.self_rag import self_rag
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
-from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat
+from jaxrag.retrieval.wiki_dpr.index import FaissFlat
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath, Search
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.reader import Reader

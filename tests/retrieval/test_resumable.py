@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jaxrag.retrieval.bm25.index import Bm25, Bm25Index
@@ -29,8 +31,8 @@ from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, train
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, write_bag_of_tokens
 from jaxrag.retrieval.sidr.sparse import SparseIndex, write_sparse
-from jaxrag.retrieval.wiki_dpr import index as wiki_dpr
 from jaxrag.retrieval.wiki_dpr.index import import_published
+from jaxrag.retrieval.wiki_dpr.sources import ParquetVectors
 from jaxrag.types import InputError
 from tests.interruptions import stopped
 from tests.retrieval.fakes import FakeEncoder, FakePassages, blocks_of, build_matrix
@@ -210,21 +212,20 @@ def published_vectors(here: Path) -> Client:
     for folder, seed in ((source, 0), (other, 1)):
         folder.mkdir()
         vectors = np.random.default_rng(seed).standard_normal((COUNT, 8)).astype(np.float32)
-        np.save(folder / "vectors-0.npy", vectors)
-        lines = [f"{i + 1}\ttext {i}\tTitle {i}" for i in range(COUNT)]
-        (folder / "psgs_w100.tsv").write_text("\n".join(["id\ttext\ttitle", *lines]) + "\n")
+        texts = {name: [f"{name} {i}" for i in range(COUNT)] for name in ("id", "text", "title")}
+        table = pa.table({**texts, "embeddings": vectors.tolist()})
+        table = table.set_column(3, "embeddings", table[3].cast(pa.list_(pa.float32())))
+        pq.write_table(table, folder / "a.parquet")
 
     def build(directory: Path, made: list[int], published: Path = source) -> None:
-        real = wiki_dpr.open_published
+        read = ParquetVectors.vectors
 
-        def noted(given: Any) -> Any:
-            found = real(given)
-            read = found.vectors
-            found.vectors = lambda rows: (made.extend(rows), read(rows))[1]
-            return found
+        def noted(own: ParquetVectors, rows: range) -> np.ndarray:
+            made.extend(rows)
+            return read(own, rows)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wiki_dpr, "open_published", noted)
+            patch.setattr(ParquetVectors, "vectors", noted)
             import_published(published, directory, dimension=8, shard_rows=ROWS)
 
     def opened(directory: Path) -> None:

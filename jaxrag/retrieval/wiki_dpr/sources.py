@@ -1,8 +1,7 @@
-"""Published passages with their vectors, in WikiDPR's two formats, and vectors alone, in FAISS's.
+"""Published passages with their vectors, as the data set wiki_dpr has them, and FAISS's vectors.
 
-Parquet shards with columns ``id``, ``text``, ``title`` and ``embeddings``, as the data set wiki_dpr
-has them (config psgs_w100), streamed with pyarrow; DPR's own psgs_w100.tsv with the vectors as .npy
-files; or a file of FAISS's IndexFlatIP, read without faiss. Pickles are not read.
+Parquet shards with columns ``id``, ``text``, ``title`` and ``embeddings`` (wiki_dpr's config
+psgs_w100), streamed; or a file of FAISS's IndexFlatIP, read without faiss.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from jaxrag.core.arrays import load_array
-from jaxrag.retrieval.corpus.formats import read_dpr
 from jaxrag.types import InputError, Passage
 
 _ENDS = 1 << 20  # bytes of a file's beginning and end that are fingerprinted
-_IDS = "ids.npy"
 _TEXTS = ("id", "text", "title")
 _VECTORS = "embeddings"
 _BATCH = 2048  # passages decoded at a time
@@ -35,34 +34,6 @@ _FAISS = struct.Struct("<4siqqqBiQ")
 """FAISS's header: kind, dimension, number of vectors, two unused, is_trained, metric, count of all
 numbers."""
 _INNER_PRODUCT = 0  # among faiss's metrics
-_FORMS = (
-    "either *.parquet with the columns id, text, title and embeddings, or one *.tsv or *.tsv.gz "
-    "(columns id, text, title) and *.npy files with as many rows of vectors"
-)
-
-
-def open_published(folder: str | Path) -> Published:
-    """Opens the files in a folder, in either format, in the order of their names.
-
-    Numbers in names count as numbers: "vectors-2.npy" comes before "vectors-10.npy".
-
-    Raises:
-      InputError: no such folder, neither format or both, or invalid files.
-    """
-    folder = Path(folder).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; the published files are {_FORMS}.")
-    parquet = _named(folder, "*.parquet")
-    arrays = [path for path in _named(folder, "*.npy") if path.name != _IDS]
-    tables = _named(folder, "*.tsv") + _named(folder, "*.tsv.gz")
-    if parquet and not arrays and not tables:
-        return ParquetVectors.open(parquet)
-    if arrays and len(tables) == 1 and not parquet:
-        return NpyVectors(tables[0], arrays)
-    raise InputError(
-        f"{folder} has {len(parquet)} parquet, {len(arrays)} npy and {len(tables)} tsv files; "
-        f"what can be imported is {_FORMS}."
-    )
 
 
 def fingerprint(folder: str | Path) -> list[dict[str, Any]]:
@@ -82,89 +53,6 @@ def fingerprint_file(path: Path) -> dict[str, Any]:
         stream.seek(max(0, size - _ENDS))
         content.update(stream.read(_ENDS))
     return {"name": path.name, "bytes": size, "ends": content.hexdigest()}
-
-
-class NpyVectors:
-    """Passages in a table and their vectors in arrays [n d], float16 or float32, in one order.
-
-    If there is an ``ids.npy`` [n] beside them, the passages' ids are compared with it.
-    """
-
-    def __init__(self, table: Path, arrays: list[Path]) -> None:
-        self._table, self._arrays = table, arrays
-        lengths = [len(_array(path)) for path in arrays]
-        self._starts = np.cumsum([0, *lengths])
-        widths = {_array(path).shape[1]: path for path in arrays}
-        if len(widths) > 1:
-            lengths = ", ".join(f"{path.name} of {width}" for width, path in widths.items())
-            raise InputError(f"the files hold vectors of different lengths: {lengths} numbers")
-        self.count, self.dimension = int(self._starts[-1]), next(iter(widths))
-
-    def passages(self) -> Iterator[Passage]:
-        """The passages, read lazily.
-
-        Raises:
-          InputError: an invalid file; at the end, if there are not as many passages as vectors.
-        """
-        ids, number = self._ids(), 0
-        for number, passage in enumerate(read_dpr(self._table), start=1):
-            if number > self.count:
-                break
-            if ids is not None and str(ids[number - 1]) != passage.id:
-                raise InputError(
-                    f"row {number} of {self._table} is passage {passage.id!r}, and of {_IDS} "
-                    f"{str(ids[number - 1])!r}: the vectors are in another order"
-                )
-            yield passage
-        if number != self.count:
-            more = "more" if number > self.count else f"only {number:,}"
-            raise InputError(
-                f"there are {self.count:,} vectors and {more} passages in {self._table}: the "
-                "files do not belong together, or one is cut short"
-            )
-
-    def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """The vectors of consecutive rows; the files are memory-mapped during the call only."""
-        first = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
-        parts = []
-        for path, start in zip(self._arrays[first:], self._starts[first:], strict=False):
-            if start >= rows.stop:
-                break
-            part = _array(path)[max(0, rows.start - start) : rows.stop - start]
-            parts.append(np.array(part))
-        return np.concatenate(parts)
-
-    def _ids(self) -> np.ndarray | None:
-        path = self._table.with_name(_IDS)
-        if not path.is_file():
-            return None
-        ids = _load(path)
-        if ids.shape != (self.count,) or ids.dtype.kind not in "iuU":
-            raise InputError(
-                f"{path} is {ids.dtype} {ids.shape}; it must hold {self.count:,} ids, integers or "
-                "texts"
-            )
-        return ids
-
-
-def _array(path: Path) -> np.ndarray:
-    array = _load(path)
-    if array.ndim != 2 or array.dtype not in (np.float16, np.float32) or not array.size:
-        raise InputError(
-            f"{path} is {array.dtype} {array.shape}; vectors are float16 or float32 [rows, length]"
-        )
-    return array
-
-
-def _load(path: Path) -> np.ndarray:
-    try:
-        return load_array(path, mapped=True)
-    except ValueError as error:
-        raise InputError(f"{path} is not an array of numbers, or is cut short ({error})") from None
-
-
-def _named(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern), key=_order)
 
 
 def _order(path: Path) -> list[Any]:
@@ -193,16 +81,21 @@ class ParquetVectors:
         self.dimension = self._decode(0).shape[1]
 
     @classmethod
-    def open(cls, paths: Sequence[Path]) -> ParquetVectors:
-        """Reads the files' metadata.
+    def open(cls, folder: str | Path) -> ParquetVectors:
+        """Reads the metadata of a folder's files, in the order of the numbers in their names.
 
         Raises:
-          InputError: pyarrow is not installed, a file is not parquet or cut short, or lacks a
-            column.
+          InputError: no such files, or one is not parquet, cut short or lacks a column.
         """
+        paths = sorted(Path(folder).expanduser().glob("*.parquet"), key=_order)
+        if not paths:
+            raise InputError(
+                f"{folder} is no folder of *.parquet files; what is imported are shards with the "
+                "columns id, text, title and embeddings, as of wiki_dpr (config psgs_w100)."
+            )
         groups, count = [], 0
         for path in paths:
-            with _reading(path), _opened(path) as file:
+            with _opened(path) as file:
                 _check_columns(path, file.schema_arrow)
                 for number in range(file.metadata.num_row_groups):
                     if rows := file.metadata.row_group(number).num_rows:
@@ -215,7 +108,7 @@ class ParquetVectors:
     def passages(self) -> Iterator[Passage]:
         """The passages, read lazily; InputError for an invalid file."""
         for path in dict.fromkeys(group.path for group in self._groups):
-            with _reading(path), _opened(path) as file:
+            with _opened(path) as file:
                 for batch in file.iter_batches(_BATCH, columns=list(_TEXTS)):
                     columns = [batch.column(name).to_pylist() for name in _TEXTS]
                     for name, text, title in zip(*columns, strict=True):
@@ -243,33 +136,17 @@ class ParquetVectors:
 
     def _decode(self, number: int) -> Float[np.ndarray, "n d"]:
         group = self._groups[number]
-        with _reading(group.path), _opened(group.path) as file:
+        with _opened(group.path) as file:
             column = file.read_row_group(group.number, [_VECTORS]).column(_VECTORS)
             return _matrix(column.combine_chunks(), group.path, group.start)
 
 
-def _parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("parquet files are read with pyarrow: pip install pyarrow") from None
-    return pyarrow.parquet
-
-
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    with _parquet().ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-        yield file
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turns pyarrow's errors about a damaged file into an InputError that names it."""
-    _parquet()
-    import pyarrow as pa
-
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """A parquet file; pyarrow's errors about a damaged one become an InputError that names it."""
     try:
-        yield
+        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path} is not a parquet file, or is cut short or damaged ({error}); get it again"
@@ -277,8 +154,6 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _check_columns(path: Path, schema: Any) -> None:
-    import pyarrow as pa
-
     missing = [name for name in (*_TEXTS, _VECTORS) if name not in schema.names]
     if missing:
         raise InputError(f"{path} has no column {', '.join(missing)}; it has {schema.names}")
@@ -290,8 +165,6 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 def _matrix(column: Any, path: Path, start: int) -> Float[np.ndarray, "n d"]:
     """A column of lists of one length as a matrix; ``start`` is its first row's number."""
-    import pyarrow.compute as pc
-
     lengths = pc.call_function("list_value_length", [column]).to_numpy(
         zero_copy_only=False
     )  # NaN for a missing list
@@ -338,13 +211,11 @@ class FlatVectors:
         path, size = files[0], files[0].stat().st_size
         with path.open("rb") as stream:
             header = stream.read(_FAISS.size)
-        if not header.startswith(b"IxFI"):
+        if not header.startswith(b"IxFI") or len(header) < _FAISS.size:
             raise InputError(
-                f"{path} is no IndexFlatIP of faiss (it begins {header[:4]!r}); only whole vectors "
-                "of one can be imported"
+                f"{path} is no IndexFlatIP of faiss, or cut short (it begins {header[:4]!r}); only "
+                "whole vectors of one can be imported"
             )
-        if len(header) < _FAISS.size:
-            raise InputError(f"{path} has {size} bytes: it is cut short; get it again")
         _, dimension, count, _, _, _, metric, numbers = _FAISS.unpack(header)
         expected = _FAISS.size + 4 * numbers
         if metric != _INNER_PRODUCT or min(dimension, count) < 1 or numbers != dimension * count:
@@ -364,7 +235,3 @@ class FlatVectors:
         offset = _FAISS.size + 4 * self.dimension * rows.start
         numbers = np.fromfile(self.path, "<f4", len(rows) * self.dimension, offset=offset)
         return numbers.reshape(len(rows), self.dimension)
-
-
-Published = NpyVectors | ParquetVectors
-"""Passages and their vectors: ``count``, ``dimension``, ``passages()`` and ``vectors(rows)``."""

@@ -1,28 +1,23 @@
-"""Published vectors: both forms, everything that can be wrong with them, and their index."""
+"""Published vectors: parquet and FAISS's flat files, what is refused, and their indexes."""
 
-import gzip
 import json
+import struct
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
+from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.matrix import KIND
-from jaxrag.retrieval.dense.published_encoders import dpr_questions
-from jaxrag.retrieval.wiki_dpr.index import WikiDpr, import_published
-from jaxrag.retrieval.wiki_dpr.sources import fingerprint, open_published
+from jaxrag.retrieval.settings import Footprint
+from jaxrag.retrieval.wiki_dpr.index import FaissFlat, WikiDpr, import_flat, import_published
+from jaxrag.retrieval.wiki_dpr.sources import FlatVectors, ParquetVectors, fingerprint
 from jaxrag.types import InputError, Passage
-from tests.retrieval.fakes import VectorEncoder
+from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder
 
-D = 8
-
-
-def imported_state(directory):
-    return state_of(directory / "to" / "vectors", KIND, verify=True)
+D, N = 8, 55
 
 
 def vectors_of(count, dimension=D, seed=0):
@@ -42,48 +37,15 @@ def table(rows, vectors, kind=None):
     return pa.table({**columns, "embeddings": embeddings})
 
 
-def parquet(folder, sizes=(30, 25), *, group=10, kind=None):
-    """Shards of made-up passages; returns all vectors."""
+def parquet(folder, sizes=(30, 25), *, kind=None, every=None):
+    """Shards of made-up passages, in the order of the numbers in their names; all vectors."""
     folder.mkdir()
-    every, start = vectors_of(sum(sizes)), 0
-    for number, size in enumerate(sizes):
+    every, start = vectors_of(sum(sizes)) if every is None else every, 0
+    for number, size in zip((2, 10), sizes, strict=False):
         part = table(texts_of(size, start), every[start : start + size], kind)
-        name = f"train-{number:05d}-of-{len(sizes):05d}.parquet"
-        pq.write_table(part, folder / name, row_group_size=group)
+        pq.write_table(part, folder / f"train-{number}.parquet", row_group_size=10)
         start += size
     return every
-
-
-def npy(folder, sizes=(30, 25), *, dtype=np.float32, rows=None, zipped=False, ids=None):
-    folder.mkdir()
-    every, start = vectors_of(sum(sizes)).astype(dtype), 0
-    for number, size in zip((2, 10, 11), sizes, strict=False):  # in the order of numbers
-        np.save(folder / f"vectors-{number}.npy", every[start : start + size])
-        start += size
-    lines = ["id\ttext\ttitle"]
-    for name, text, title in rows if rows is not None else texts_of(sum(sizes)):
-        quoted = '"' + text.replace('"', '""') + '"'
-        lines.append(f"{name}\t{quoted}\t{title}")
-    data = ("\n".join(lines) + "\n").encode()
-    if zipped:
-        (folder / "psgs_w100.tsv.gz").write_bytes(gzip.compress(data))
-    else:
-        (folder / "psgs_w100.tsv").write_bytes(data)
-    if ids is not None:
-        np.save(folder / "ids.npy", ids)
-    return every
-
-
-def check(directory, every, dtype="float16"):
-    """What was imported is what was published."""
-    passages = Passages.open(directory / "passages")
-    expected = [Passage(name, title, text) for name, text, title in texts_of(len(every))]
-    assert list(passages) == expected
-    manifest = read_manifest(directory / "vectors", "matrix")
-    assert manifest.complete and manifest.settings["dtype"] == dtype
-    files = [np.load(directory / "vectors" / f.name) for f in sorted(manifest.files)]
-    assert np.array_equal(np.concatenate(files), every.astype(dtype))
-    return manifest
 
 
 KINDS = [
@@ -96,47 +58,29 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_parquet(tmp_path, kind) -> None:
+def test_what_was_imported_is_what_was_published(tmp_path, kind) -> None:
     every = parquet(tmp_path / "source", kind=kind)
-    every = every.astype(np.float16) if "half" in str(kind) else every
     import_published(tmp_path / "source", tmp_path / "to", dimension=D, shard_rows=17)
-    manifest = check(tmp_path / "to", every)
-    assert len(manifest.files) == 4  # of 17, 17, 17 and 4 rows
+    passages = Passages.open(tmp_path / "to/passages")
+    expected = [Passage(name, title, text) for name, text, title in texts_of(len(every))]
+    assert list(passages) == expected
+    manifest = read_manifest(tmp_path / "to/vectors", "matrix")
+    assert manifest.complete and len(manifest.files) == 4  # of 17, 17, 17 and 4 rows
+    files = [np.load(tmp_path / "to/vectors" / f.name) for f in sorted(manifest.files)]
+    assert np.array_equal(np.concatenate(files), every.astype(np.float16))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("zipped", [True, False])
-def test_npy(tmp_path, dtype, zipped) -> None:
-    ids = np.arange(1, 56)
-    every = npy(tmp_path / "source", dtype=dtype, zipped=zipped, ids=ids)
-    import_published(
-        tmp_path / "source", tmp_path / "to", dimension=D, dtype="float32", shard_rows=20
-    )
-    check(tmp_path / "to", every.astype(np.float32), "float32")
-
-
-def test_both_forms_give_the_same_index(tmp_path) -> None:
-    parquet(tmp_path / "a")
-    npy(tmp_path / "b")
-    for name in "ab":
-        import_published(tmp_path / name, tmp_path / f"to-{name}", dimension=D)
-    a, b = (read_manifest(tmp_path / f"to-{name}" / "vectors", "matrix") for name in "ab")
-    assert a.files == b.files and a.settings["passages"] == b.settings["passages"]
-    assert a.settings["encoder"] != b.settings["encoder"]
-
-
-@pytest.mark.parametrize("write", [parquet, npy])
-def test_any_range_of_rows_can_be_read(tmp_path, write) -> None:
-    every = write(tmp_path / "source")
-    published = open_published(tmp_path / "source")
-    assert (published.count, published.dimension) == (55, D)
+def test_any_range_of_rows_can_be_read(tmp_path) -> None:
+    every = parquet(tmp_path / "source")
+    published = ParquetVectors.open(tmp_path / "source")
+    assert (published.count, published.dimension) == (N, D)
     spans = [(0, 4), (4, 9), (40, 55), (0, 55), (29, 31), (31, 32), (54, 55), (9, 10), (10, 30)]
     for first, last in spans:
         assert np.array_equal(published.vectors(range(first, last)), every[first:last])
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path) -> None:
-    npy(tmp_path / "source")
+    parquet(tmp_path / "source")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     (tmp_path / "killed").mkdir()  # while the first record was written
@@ -147,43 +91,33 @@ def test_a_directory_of_something_else_is_refused(tmp_path) -> None:
 
 
 def test_the_fingerprint_covers_both_ends_of_a_file(tmp_path) -> None:
-    (tmp_path / "source").mkdir()
-    path = tmp_path / "source" / "a.npy"
+    path = tmp_path / "a.parquet"
     path.write_bytes(bytes(5 << 20))
-    before = fingerprint(tmp_path / "source")
+    before = fingerprint(tmp_path)
     for at in (0, (5 << 20) - 1):
         data = bytearray(5 << 20)
         data[at] = 1
         path.write_bytes(data)
-        assert fingerprint(tmp_path / "source") != before
+        assert fingerprint(tmp_path) != before
 
 
 def refused(tmp_path, said, dimension=D):
-    """The import is refused, and leaves nothing that would be taken for one."""
+    """The import is refused."""
     with pytest.raises(InputError, match=said):
         import_published(tmp_path / "source", tmp_path / "to", dimension=dimension)
-    assert imported_state(tmp_path) != "built"
 
 
-@pytest.mark.parametrize("write", [parquet, npy])
-def test_vectors_of_another_model_are_refused(tmp_path, write) -> None:
-    write(tmp_path / "source")
+def test_vectors_of_another_model_are_refused(tmp_path) -> None:
+    parquet(tmp_path / "source")
     refused(tmp_path, "have 8 numbers, and the encoder of questions makes 768", dimension=768)
     assert not (tmp_path / "to").exists()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])
-@pytest.mark.parametrize("write", [parquet, npy])
-def test_non_finite_vectors_are_refused(tmp_path, write, bad, monkeypatch) -> None:
-    make = vectors_of
-
-    def with_bad(count, *args, **kwargs):
-        every = make(count, *args, **kwargs)
-        every[41, 3] = bad  # of float16 the largest number is 65,504
-        return every
-
-    monkeypatch.setitem(globals(), "vectors_of", with_bad)
-    write(tmp_path / "source")
+def test_non_finite_vectors_are_refused(tmp_path, bad) -> None:
+    every = vectors_of(N)
+    every[41, 3] = bad  # of float16 the largest number is 65,504
+    parquet(tmp_path / "source", every=every)
     refused(tmp_path, r"passage '42' \(row 41\) is not finite in float16")
 
 
@@ -207,101 +141,34 @@ def test_shards_of_different_dimensions_are_refused(tmp_path) -> None:
     other = table(texts_of(5, 20), vectors_of(5, 6))
     pq.write_table(other, tmp_path / "source" / "z.parquet")
     refused(tmp_path, "vectors of 8 and of 6 numbers")
-    npy(tmp_path / "npy", (20,))
-    np.save(tmp_path / "npy" / "vectors-9.npy", vectors_of(5, 6))
-    with pytest.raises(InputError, match=r"vectors-2.npy of 8, vectors-9.npy of 6"):
-        open_published(tmp_path / "npy")
 
 
-@pytest.mark.parametrize("name", ["id", "text", "title", "embeddings"])
-def test_a_missing_column_is_refused(tmp_path, name) -> None:
-    (tmp_path / "source").mkdir()
-    whole = table(texts_of(5), vectors_of(5)).drop_columns([name])
-    pq.write_table(whole, tmp_path / "source" / "a.parquet")
-    refused(tmp_path, f"has no column {name}; it has")
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int64()), pa.float32()], ids=str)
-def test_a_column_of_another_type_is_refused(tmp_path, kind) -> None:
+@pytest.mark.parametrize("kind", [None, pa.string(), pa.list_(pa.int64())], ids=str)
+def test_a_column_missing_or_of_another_type_is_refused(tmp_path, kind) -> None:
     (tmp_path / "source").mkdir()
     whole = table(texts_of(5), vectors_of(5)).drop_columns(["embeddings"])
-    whole = whole.append_column("embeddings", pa.nulls(5, kind))
+    if kind is not None:
+        whole = whole.append_column("embeddings", pa.nulls(5, kind))
     pq.write_table(whole, tmp_path / "source" / "a.parquet")
-    refused(tmp_path, "it must be lists of floats")
-
-
-@pytest.mark.parametrize("rows", [54, 56])
-def test_mismatched_counts_are_refused(tmp_path, rows) -> None:
-    npy(tmp_path / "source", rows=texts_of(rows))
-    refused(tmp_path, "there are 55 vectors and (more|only 54) passages")
-    assert not (tmp_path / "to" / "passages").exists()
-
-
-def test_ids_in_another_order_are_refused(tmp_path) -> None:
-    npy(tmp_path / "source", ids=np.r_[1:20, 21, 20, 22:56].astype(str))
-    refused(tmp_path, "row 20 of .* is passage '20', and of ids.npy '21'")
-    np.save(tmp_path / "source" / "ids.npy", np.arange(54))
-    (tmp_path / "to").rename(tmp_path / "old")
-    refused(tmp_path, "must hold 55 ids")
-
-
-def test_invalid_arrays_are_refused(tmp_path) -> None:
-    npy(tmp_path / "source")
-    path = tmp_path / "source" / "vectors-10.npy"
-    data = path.read_bytes()
-    path.write_bytes(data[:-1])
-    refused(tmp_path, "vectors-10.npy is not an array of numbers, or is cut short")
-    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    refused(tmp_path, "vectors-10.npy is not an array of numbers")  # pickles are not read
-    for wrong in (np.zeros((3, D), np.int8), np.zeros(3, np.float32), np.zeros((0, D), "f")):
-        np.save(path, wrong)
-        refused(tmp_path, "vectors are float16 or float32")
-
-
-@pytest.mark.parametrize(
-    "data, said",
-    [
-        (b"text\tid\ttitle\n1\tone\tx\n", "line 1: the columns are"),
-        (b"id\ttext\ttitle\n1\tone\n", "line 2: 2 columns; 3 are needed"),
-        (b"id\ttext\ttitle\n1\t\xff\xfe\tx\n", "line 2: not UTF-8"),
-        (b"", "only 0 passages"),
-    ],
-)
-def test_invalid_tables_are_refused(tmp_path, data, said) -> None:
-    npy(tmp_path / "source")
-    (tmp_path / "source" / "psgs_w100.tsv").write_bytes(data)
-    refused(tmp_path, said)
+    refused(tmp_path, "it must be lists of floats" if kind else "has no column embeddings; it has")
 
 
 def test_folders_without_published_files_are_refused(tmp_path) -> None:
-    refused(tmp_path, "is no folder")
-    (tmp_path / "source").mkdir()
-    refused(tmp_path, "has 0 parquet, 0 npy and 0 tsv files")
-    (tmp_path / "source").rmdir()
+    refused(tmp_path, r"is no folder of \*\.parquet files")
     parquet(tmp_path / "source")
-    np.save(tmp_path / "source" / "a.npy", vectors_of(3))
-    refused(tmp_path, "has 2 parquet, 1 npy and 0 tsv files")
-    (tmp_path / "source" / "a.npy").unlink()
     for path in (tmp_path / "source").iterdir():
         pq.write_table(table(texts_of(1), vectors_of(1)).slice(0, 0), path)
     refused(tmp_path, "have no rows")
 
 
-def test_duplicate_ids_are_refused(tmp_path) -> None:
-    npy(tmp_path / "source", rows=[*texts_of(54), *texts_of(1)])
-    refused(tmp_path, "'1' is the id of rows 1 and 55")
-
-
 def imported(tmp_path, *, metric, unit=False):
-    every = vectors_of(55)
+    every = vectors_of(N)
     if unit:
         every /= np.linalg.norm(every, axis=1, keepdims=True)
-    (tmp_path / "source").mkdir()
-    pq.write_table(table(texts_of(55), every), tmp_path / "source" / "a.parquet")
-    directory = tmp_path / "to"
-    import_published(tmp_path / "source", directory, dimension=D, dtype="float32")
-    queries = VectorEncoder(np.zeros((1, D)), vectors_of(40, seed=1))
-    return every, opened(directory, queries, metric)
+    tmp_path.mkdir()
+    parquet(tmp_path / "source", every=every)
+    import_published(tmp_path / "source", tmp_path / "to", dimension=D, dtype="float32")
+    return opened(tmp_path / "to", VectorEncoder(np.zeros((1, D)), vectors_of(40, seed=1)), metric)
 
 
 def opened(directory, queries, metric="l2"):
@@ -309,46 +176,25 @@ def opened(directory, queries, metric="l2"):
     return WikiDpr(exact=True)._open(directory, passages, queries, metric)
 
 
-@pytest.mark.parametrize("metric", ["l2", "inner_product"])
-def test_search_against_float64(tmp_path, metric) -> None:
-    every, index = imported(tmp_path, metric=metric)
-    queries = index.embed([f"q{i}" for i in range(40)])
-    p, q = every.astype(np.float64), queries.astype(np.float64)
-    # -|q - p|^2 = 2 <q, p> - |q|^2 - |p|^2
-    scores = {
-        "inner_product": q @ p.T,
-        "l2": 2 * q @ p.T - (q**2).sum(1)[:, None] - (p**2).sum(1)[None],
-    }[metric]
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-    found = index.search(queries, 5)
-    assert [ranking.ids for ranking in found] == list(map(tuple, best.tolist()))
-    wanted = np.take_along_axis(scores, best, axis=1)
-    np.testing.assert_allclose([r.scores for r in found], wanted, rtol=2e-6)
-    first = index.passages[found[0].ids[0]]
-    assert first.title == f"Title {found[0].ids[0]}"
-    assert np.array_equal(index.vectors([3, 1]), every[[3, 1]])
-
-
 def test_nearest_and_largest_product_agree_on_unit_vectors_only(tmp_path) -> None:
     for unit in (True, False):
         found = {}
         for metric in ("l2", "inner_product"):
-            (tmp_path / f"{unit}{metric}").mkdir()
-            _, index = imported(tmp_path / f"{unit}{metric}", metric=metric, unit=unit)
+            index = imported(tmp_path / f"{unit}{metric}", metric=metric, unit=unit)
             queries = index.embed([f"q{i}" for i in range(40)])
             found[metric] = [ranking.ids for ranking in index.search(queries, 10)]
         assert (found["l2"] == found["inner_product"]) == unit
 
 
 def test_identity_includes_index_and_question_encoder(tmp_path) -> None:
-    _, index = imported(tmp_path, metric="l2")
+    index = imported(tmp_path / "a", metric="l2")
     told = json.loads(index.identity)
     assert told["index"]["exact"] == "l2" and "vectors" in told["questions"]
-    assert told["index"]["matrix"]["encoder"]["published"][0]["name"] == "a.parquet"
-    other = opened(tmp_path / "to", VectorEncoder(np.ones((1, D)), vectors_of(2)))
+    assert told["index"]["matrix"]["encoder"]["published"][0]["name"] == "train-2.parquet"
+    other = opened(tmp_path / "a/to", VectorEncoder(np.ones((1, D)), vectors_of(2)))
     assert other.identity != index.identity
     with pytest.raises(InputError, match="have 8 numbers, and the encoder of questions makes 3"):
-        opened(tmp_path / "to", VectorEncoder(np.ones((1, 3))))
+        opened(tmp_path / "a/to", VectorEncoder(np.ones((1, 3))))
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -364,7 +210,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     index = with_source.open(None, tmp_path)
     assert settings.status(None, tmp_path).state == "not searched, but 55 that are imported"
     (tmp_path / "source").rename(tmp_path / "gone")  # it is needed no more
-    again = WikiDpr(exact=exact, metric="inner_product", verify=True).open(None, tmp_path)
+    again = settings.open(None, tmp_path)
     assert again.identity == index.identity
     (found,) = again.search(again.embed(["q2"]), 3)
     assert found == index.search(index.embed(["q2"]), 3)[0] and len(found.ids) == 3
@@ -378,15 +224,115 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     assert repaired.open(None, tmp_path).identity == index.identity
 
 
-def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch) -> None:
-    parquet(tmp_path / "source")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    refused(tmp_path, "pip install pyarrow")
-
-
-def test_the_default_question_encoder_is_dpr(tmp_path) -> None:
-    encoder = dpr_questions()
+def test_the_default_question_encoder_is_dpr() -> None:
+    encoder = WikiDpr().encoder
     assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
-    assert "question_encoder" in encoder.checkpoint and WikiDpr().encoder == encoder
+    assert "question_encoder" in encoder.checkpoint
     with pytest.raises(InputError, match="metric must be"):
         WikiDpr(metric="cosine")
+
+
+def corpus(count=N):
+    """Passages with titles; FlashRAG's text of one is its title in quotes, a newline, its text."""
+    passages = FakePassages(count)
+    passages.rows = [Passage(str(i), f"Title {i}", f"text {i}") for i in range(count)]
+    return passages
+
+
+def flat(count=N):
+    return FakeEncoder(16).embed([f'"Title {i}"\ntext {i}' for i in range(count)])
+
+
+def file_of(vectors, kind=b"IxFI", *, metric=0, count=None, numbers=None):
+    """The bytes of the file, by hand: kind, d, ntotal, 2^20 twice, is_trained, metric, length."""
+    n, d = vectors.shape
+    header = struct.pack("<4siqqqBi", kind, d, count or n, 1 << 20, 1 << 20, 1, metric)
+    return header + struct.pack("<Q", numbers or n * d) + vectors.astype("<f4").tobytes()
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source" / "e5_Flat.index"
+    path.parent.mkdir()
+    path.write_bytes(file_of(flat()))
+    return path
+
+
+def test_vectors_of_a_flat_file(source) -> None:
+    for path in (source, source.parent):
+        vectors = FlatVectors.open(path)
+        assert (vectors.count, vectors.dimension, vectors.path) == (N, 16, source)
+        for rows in (range(N), range(3, 9), range(54, 55), range(5, 5)):
+            assert np.array_equal(vectors.vectors(rows), flat()[rows.start : rows.stop])
+
+
+def test_faiss_writes_the_same_bytes(source, tmp_path) -> None:
+    faiss = pytest.importorskip("faiss", reason="needs faiss: pip install 'jaxrag[bench]'")
+    index = faiss.IndexFlatIP(16)
+    index.add(flat())
+    faiss.write_index(index, str(tmp_path / "faiss.index"))
+    assert (tmp_path / "faiss.index").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (file_of(flat(), b"IxF2"), "is no IndexFlatIP of faiss.*it begins b'IxF2'"),
+        (file_of(flat())[:40], "or cut short"),
+        (file_of(flat())[:-1], "has 3,564 bytes; 55 vectors of 16 numbers take 3,565"),
+        (file_of(flat()) + b"x", "has 3,566 bytes"),
+        (file_of(flat(), metric=1), "metric 1"),
+        (file_of(flat(), count=54), "54 vectors of 16 numbers, 880 numbers in all"),
+    ],
+)
+def test_damaged_flat_files_are_refused(tmp_path, data, said) -> None:
+    (tmp_path / "a.index").write_bytes(data)
+    with pytest.raises(InputError, match=said):
+        FlatVectors.open(tmp_path / "a.index")
+
+
+def test_missing_flat_files_are_refused(tmp_path) -> None:
+    (tmp_path / "a.index").touch()
+    (tmp_path / "b.index").touch()
+    with pytest.raises(InputError, match=r"there: a\.index, b\.index"):
+        FlatVectors.open(tmp_path)
+
+
+def test_flat_vectors_of_something_else_are_refused(source, tmp_path) -> None:
+    shuffled = corpus()
+    shuffled.rows = shuffled.rows[::-1]
+    for passages, encoder, said in (
+        (corpus(54), FakeEncoder(16), "has 55 vectors and the corpus 54 passages.*wiki18_100w"),
+        (corpus(), FakeEncoder(8), "have 16 numbers, and the encoder of questions makes 8"),
+        (shuffled, FakeEncoder(16), "median cosine .* below 0.95. .* in another order"),
+    ):
+        with pytest.raises(InputError, match=said):
+            import_flat(source, tmp_path / "to", passages, encoder)
+    assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_settings_of_flat_vectors(source, tmp_path, monkeypatch, exact) -> None:
+    encoder, passages, cache = FakeEncoder(16), corpus(), tmp_path / "cache"
+    monkeypatch.setattr(BiEncoder, "load", lambda self: encoder)
+    settings = FaissFlat(exact=exact)
+    assert settings.status(passages, cache).state == "not imported yet"
+    index = FaissFlat(str(source), exact=exact).open(passages, cache)
+    assert index.passages is passages and index.encoder is encoder
+    (found,) = index.search(flat()[9:10], 3)
+    assert found.ids[0] == 9 and found.scores[0] == pytest.approx(1, abs=1e-3)
+    assert np.array_equal(index.vectors([3, 1]), flat()[[3, 1]].astype(np.float16))
+    source.unlink()  # it is needed no more
+    again = settings.open(passages, cache)
+    assert again.identity == index.identity and again.search(flat()[9:10], 3) == [found]
+    state = settings.status(passages, cache)
+    assert (state.state, state.dimension) == ("built", 16)
+
+
+def test_footprint_of_flat_vectors(monkeypatch) -> None:
+    described = FakeEncoder(16)
+    monkeypatch.setattr(BiEncoder, "describe", lambda self: described)
+    exact = FaissFlat(exact=True, memory_gb=1).footprint(corpus())
+    assert exact == Footprint(2 * N * 16, 4 * N * 16)
+    assert FaissFlat().footprint(corpus()).disk == 2 * N * 16
+    assert FaissFlat().encoder.passage_prefix == "passage: "  # E5
