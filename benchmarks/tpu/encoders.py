@@ -94,7 +94,7 @@ def nomic_encoding(on: Slice, width: int) -> Program:
     each = 4 * d * d + 3 * d * inner  # weights of a layer
 
     def trace(rows: int, width: int, where: Place) -> Any:
-        settings = {"pooling": "mean", "layer_norm": True, "normalise": True}
+        settings = {"pooling": "mean", "normalise": True}
         return _encode(module, rows, width, settings, where)
 
     def flops(rows: int, width: int) -> float:

@@ -72,7 +72,7 @@ def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Pa
     plan(dataclasses.replace(run, index=load("configs/dtr.py:dtr@tiny").index))
 
 
-@pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("variant=bm25l", "variant is")])
+@pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("b=2", "b is 2")])
 def test_invalid_settings_on_the_command_line(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         script.main(["run", "--config=configs/baselines.py:bm25@tiny", f"--config.index.{key}"])

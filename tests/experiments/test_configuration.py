@@ -34,8 +34,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
-from jaxrag.retrieval.wiki_dpr.index import FaissFlat
-from jaxrag.retrieval.wiki_dpr.index import WikiDpr
+from jaxrag.retrieval.wiki_dpr.index import FaissFlat, WikiDpr
 from jaxrag.runs.config_file import load
 from jaxrag.runs.edits import choices, edited, settings
 from jaxrag.runs.retriever_comparison import RetrieverComparison

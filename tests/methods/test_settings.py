@@ -175,10 +175,9 @@ WRONG: dict[type, dict[str, list[Any]]] = {
         "rate": [0.0],
         "patience": [-1.0],
         "concurrency": [0],
-        "fresh_after_days": [-1],
     },
     Sidr: {"search": ["gamma"], "m": [0]},
-    Bm25: {"variant": ["bm25+"], "k1": [-1.0, INF], "b": [1.5, NAN]},
+    Bm25: {"k1": [-1.0, INF], "b": [1.5, NAN]},
     FaissFlat: {"memory_gb": [-1.0, INF, NAN]},
 }
 CASES = [

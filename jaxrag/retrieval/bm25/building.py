@@ -121,7 +121,7 @@ def count_words(words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]) ->
 
 def _save_vocabulary(numbered: Numbered, settings: Bm25Settings, count: int, folder: Path) -> None:
     """Has the library write all its files, those of the postings empty."""
-    searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy")
+    searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method="lucene", backend="numpy")
     names = ("data", "indices", "indptr")
     searcher.scores = dict.fromkeys(names, np.zeros(0, np.int8)) | {"num_docs": count}
     searcher.vocab_dict, searcher.nonoccurrence_array = numbered.vocabulary, None
@@ -131,7 +131,7 @@ def _save_vocabulary(numbered: Numbered, settings: Bm25Settings, count: int, fol
 def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) -> None:
     starts = np.concatenate([[0], np.cumsum(numbered.passages, dtype=np.int64)])
     np.save(folder / "indptr.csc.index.npy", starts)
-    weights = word_weights(numbered.passages, len(numbered.lengths), settings)
+    weights = word_weights(numbered.passages, len(numbered.lengths))
     with (
         _array_file(folder / "data.csc.index.npy", "float32", int(starts[-1])) as data,
         _array_file(folder / "indices.csc.index.npy", "int32", int(starts[-1])) as indices,
@@ -186,20 +186,11 @@ def _postings(
     return scores, rows
 
 
-def word_weights(
-    having: Int[np.ndarray, " v"], count: int, settings: Bm25Settings
-) -> Float[np.ndarray, " v"]:
+def word_weights(having: Int[np.ndarray, " v"], count: int) -> Float[np.ndarray, " v"]:
     """Inverse document frequency of each word, see `Bm25Settings`; ``having``: passages with it."""
-
-    def weight(f: int) -> float:
-        if settings.variant == "lucene":
-            return math.log(1 + (count - f + 0.5) / (f + 0.5))
-        if settings.variant == "robertson":
-            return math.log(max((count - f + 0.5) / (f + 0.5), 1))
-        return math.log(count / f)
-
     kinds, which = np.unique(having, return_inverse=True)
-    return np.array([weight(f) for f in kinds.tolist()], np.float32)[which]
+    weights = [math.log(1 + (count - f + 0.5) / (f + 0.5)) for f in kinds.tolist()]
+    return np.array(weights, np.float32)[which]
 
 
 def frequency_parts(
@@ -210,11 +201,10 @@ def frequency_parts(
 ) -> Float[np.ndarray, " p"]:
     """The part of a score that depends on a word's frequency in a passage and its length.
 
-    f / (k1 (1 - b + b l / mean) + f); times k1 + 1 in the variant "atire". Computed in float64, in
-    the order of operations of bm25s, so that scores are the same to the bit.
+    f / (k1 (1 - b + b l / mean) + f). Computed in float64, in the order of operations of bm25s, so
+    that scores are the same to the bit.
     """
     frequencies = counts.astype(np.float32)
-    below = frequencies + settings.k1 * (1 - settings.b + settings.b * lengths / mean)
-    if settings.variant == "atire":
-        frequencies *= np.float32(settings.k1 + 1)
-    return frequencies / below
+    return frequencies / (
+        frequencies + settings.k1 * (1 - settings.b + settings.b * lengths / mean)
+    )

@@ -1,8 +1,7 @@
 """BM25: passages ranked by the words that they share with the query.
 
-Robertson and Zaragoza (2009); the variants are those of Kamphuis et al. (2020), "Which BM25 do you
-mean?". The library bm25s (Lù 2024) computes every word's score in every passage beforehand, so
-that a search sums a few columns of a sparse matrix.
+Robertson and Zaragoza (2009), in Lucene's variant. The library bm25s (Lù 2024) computes every
+word's score in every passage beforehand, so that a search sums a few columns of a sparse matrix.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
@@ -126,8 +125,7 @@ class Bm25Index:
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query, of those that share a word with it; maybe none.
 
-        A word counts as often as the query has it. The score of a passage is 0 if the words that it
-        shares weigh nothing (in the variants "robertson" and "atire").
+        A word counts as often as the query has it.
 
         Raises:
           InputError: ``k`` is below 1.
@@ -154,10 +152,10 @@ class Bm25Index:
         rankings = []
         for words in queries:
             scores.fill(0)
-            shared = [parts["indices"][starts[word] : starts[word + 1]] for word in words]
-            for word, rows in zip(words, shared, strict=True):
-                np.add.at(scores, rows, parts["data"][starts[word] : starts[word + 1]])
-            rankings.append(_best(scores, shared, k))
+            for word in words:
+                postings = slice(starts[word], starts[word + 1])
+                np.add.at(scores, parts["indices"][postings], parts["data"][postings])
+            rankings.append(_best(scores, k))
         return rankings
 
 
@@ -166,12 +164,8 @@ def _threads(passages: int) -> int:
     return max(1, min(os.cpu_count() or 1, _BUFFERS // max(passages, 1)))
 
 
-def _best(
-    scores: Float[np.ndarray, " n"], shared: Sequence[Int[np.ndarray, " p"]], k: int
-) -> Ranking:
-    """The ``k`` largest scores, none of which is negative; equal scores in the order of rows.
-
-    ``shared`` are the rows that have each word of the query; others are left out.
+def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
+    """The ``k`` largest scores above 0; equal scores in the order of rows.
 
     Only blocks of rows are compared that have one of the k largest maxima. A block is every m-th
     row, so that the maxima of m blocks are one sweep over the scores.
@@ -186,9 +180,6 @@ def _best(
     rows = np.sort(np.append(rows, blocks[blocks >= m] - m + m * _BLOCK))
     rows = rows[scores[rows] >= least] if least > 0 else rows[scores[rows] > 0]
     rows = rows[np.argsort(-scores[rows], kind="stable")][:k]
-    if len(rows) < k and shared:
-        having = np.unique(np.concatenate(shared))
-        rows = np.append(rows, having[scores[having] == 0][: k - len(rows)])
     return Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
 
 
@@ -196,7 +187,8 @@ def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
     """Sources of an index: corpus, settings, versions of the libraries."""
     packages = ("bm25s", "PyStemmer") if settings.stemmer != "none" else ("bm25s",)
     return {
-        "settings": {**dataclasses.asdict(settings), "rules": RULES},
+        # indexes of earlier versions name the variant
+        "settings": {**dataclasses.asdict(settings), "variant": "lucene", "rules": RULES},
         "passages": {"identity": passages.identity, "count": len(passages)},
         "libraries": {name: version(name) for name in packages},
     }

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
-from jaxrag.core.checks import check_choices, check_range
-
-Variant = Literal["lucene", "robertson", "atire"]
+from jaxrag.core.checks import check_range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,12 +13,10 @@ class Bm25Settings:
 
     Words are runs of two or more letters, digits and underscores, in lower case; in scripts without
     blanks, characters and pairs of them (see `split_words`). A passage that shares no word with the
-    query is not found. The index has no vectors, so AIS cannot select from it.
+    query is not found. A word of f of the n passages weighs idf = log(1 + (n - f + 1/2) / (f +
+    1/2)), as in Lucene. The index has no vectors, so AIS cannot select from it.
 
     Attributes:
-      variant: "lucene", idf log(1 + (n - f + 1/2) / (f + 1/2)), above 0 for every word;
-        "robertson", log((n - f + 1/2) / (f + 1/2)), 0 for words of more than half of the passages;
-        "atire", log(n / f) and k1 + 1 times the rest.
       k1: saturation of a word's frequency; at 0, further occurrences add nothing.
       b: penalty of long passages, 0 to 1.
       title: whether a passage's title counts as part of its text.
@@ -30,7 +25,6 @@ class Bm25Settings:
       stemmer: Snowball stemmer: "porter", "english", another language, or "none".
     """
 
-    variant: Variant = "lucene"
     k1: float = 0.9
     b: float = 0.4
     title: bool = True
@@ -38,6 +32,5 @@ class Bm25Settings:
     stemmer: str = "porter"
 
     def __post_init__(self) -> None:
-        check_choices(self, variant=Variant)
         check_range(k1=self.k1)
         check_range(1, b=self.b)

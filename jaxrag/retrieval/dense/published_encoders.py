@@ -13,7 +13,7 @@ from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.dense.encoder import BiEncoder
 
 INSTRUCTION = "Represent this sentence for searching relevant passages: "
-"""Put before queries by bge (version 1.5) and by mxbai-embed-large."""
+"""Put before queries by bge (version 1.5)."""
 
 
 def _published(checkpoint: str, **settings: Any) -> BiEncoder:
@@ -32,26 +32,10 @@ def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = T
     return _published(checkpoint, pooling="cls", query_prefix=prefix, max_length=512)
 
 
-def mxbai(
-    checkpoint: str = "hub:mixedbread-ai/mxbai-embed-large-v1", *, matryoshka: int = 0
-) -> BiEncoder:
-    """mxbai-embed-large (2024): as bge; of its vectors, the first entries may suffice."""
-    return _published(
-        checkpoint,
-        pooling="cls",
-        query_prefix=INSTRUCTION,
-        max_length=512,
-        matryoshka=matryoshka,
-    )
-
-
-def nomic(
-    checkpoint: str = "hub:nomic-ai/nomic-embed-text-v1.5", *, matryoshka: int = 0
-) -> BiEncoder:
+def nomic(checkpoint: str = "hub:nomic-ai/nomic-embed-text-v1.5") -> BiEncoder:
     """nomic-embed-text (Nussbaum et al. 2024): a task before the text, mean of the states.
 
-    Vectors get unit length. ``matryoshka``, for version 1.5: 768, 512, 256, 128 or 64 first entries
-    of the standardised vector. Texts may have 2,048 tokens.
+    Vectors get unit length. Texts may have 2,048 tokens.
     """
     return _published(
         checkpoint,
@@ -59,8 +43,6 @@ def nomic(
         query_prefix="search_query: ",
         passage_prefix="search_document: ",
         max_length=2048,
-        layer_norm=bool(matryoshka),
-        matryoshka=matryoshka,
     )
 
 
@@ -126,7 +108,6 @@ def published_encoder(checkpoint: str) -> BiEncoder:
     name = short_name(checkpoint).lower()
     families = {
         "bge-": partial(bge, instruction=False),
-        "mxbai-": mxbai,
         "nomic-embed": nomic,
         "contriever": contriever,
         "e5-small": e5,

@@ -1,7 +1,8 @@
 """Stored web searches with their dates, so that a run can be repeated offline.
 
-The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` works on it. Since the
-web changes, searches belong to an edition, which begins at some time; a run uses one edition.
+The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` works on it. Since the web
+changes, searches belong to an edition, which begins with the first run and is part of the index's
+identity.
 """
 
 from __future__ import annotations
@@ -43,29 +44,22 @@ class WebCache:
             began.append(str(value["began"]))
         return began
 
-    def edition(self, source: str, *, fresh_after_days: int, offline: bool) -> str:
-        """The edition of a run: the newest, or a new one if that is too old.
+    def edition(self, source: str, *, offline: bool) -> str:
+        """When the newest edition of a ``source`` began; begins one if there is none.
 
-        Args:
-          source: canonical JSON of all that determines results.
-          fresh_after_days: age in days after which a new edition begins; 0 never begins one.
-          offline: whether no new edition may begin.
+        Earlier versions began further ones.
 
         Raises:
-          InputError: offline, and there is no edition.
+          InputError: ``offline``, and there is no edition.
         """
-        editions, time = self.editions(source), now()
-        if offline and not editions:
+        if editions := self.editions(source):
+            return editions[-1]
+        if offline:
             raise InputError(
                 f"{self.path} holds no searches with these settings ({source}), and the run is "
                 "offline: run it once with offline=False, or copy the file of such a run there."
             )
-        if editions:
-            age = time - datetime.datetime.fromisoformat(editions[-1])
-            too_old = fresh_after_days and age >= datetime.timedelta(days=fresh_after_days)
-            if offline or not too_old:
-                return editions[-1]
-        self._put(_EDITION, source, {str(len(editions)): {"began": time.isoformat()}})
+        self._put(_EDITION, source, {"0": {"began": now().isoformat()}})
         return self.editions(source)[-1]  # another process may have begun one at the same time
 
     def searches(

@@ -54,8 +54,6 @@ class Web:
       timeout: seconds until a request fails.
       patience: seconds for which a search is retried before the run stops.
       offline: whether only stored searches are used, and no request is sent.
-      fresh_after_days: age in days from which stored searches are no longer used and a new edition
-        begins; 0 never begins one.
     """
 
     engine: Literal["brave", "searxng"] = "brave"
@@ -67,7 +65,6 @@ class Web:
     timeout: float = 20.0
     patience: float = 120.0
     offline: bool = False
-    fresh_after_days: int = 0
 
     gives_vectors = False
     checkpoints = ()
@@ -80,7 +77,7 @@ class Web:
                 f"count is {self.count}; {self.engine} allows 1 to {_MOST[self.engine]}."
             )
         check_positive(rate=self.rate, timeout=self.timeout)
-        check_range(patience=self.patience, fresh_after_days=self.fresh_after_days)
+        check_range(patience=self.patience)
         check_limits(concurrency=self.concurrency)
         if not self.url and self.engine == "searxng":
             raise InputError("no SearXNG instance is named: set url, such as http://localhost:8888")
@@ -99,9 +96,7 @@ class Web:
         """
         client = None if self.offline else self._client()
         stored = WebCache(self._file(cache))
-        edition = stored.edition(
-            self._source, fresh_after_days=self.fresh_after_days, offline=self.offline
-        )
+        edition = stored.edition(self._source, offline=self.offline)
         index = WebIndex(
             client,
             stored,

@@ -235,7 +235,8 @@ class FaissFlat(ImportedVectors):
         return IndexStatus(directory, state, settings.get("dimension"))
 
     def _directory(self, passages: Passages, cache: Path) -> Path:
-        made_by = canonical(dataclasses.asdict(self.encoder))
+        # a setting of earlier versions, whose imports go on
+        made_by = canonical(dataclasses.asdict(self.encoder) | {"layer_norm": False})
         return index_directory(
             cache, "published flat index", made_by, self.dtype, passages.identity
         )
@@ -270,8 +271,8 @@ def import_published(
       directory, dtype, shard_rows: see `import_vectors`.
 
     Raises:
-      InputError: invalid files (see `ParquetVectors.open`), a vector that is not finite or of another
-        length, a directory with something else, or a full disk.
+      InputError: invalid files (see `ParquetVectors.open`), a vector that is not finite or of
+        another length, a directory with something else, or a full disk.
     """
     directory = Path(directory).expanduser().absolute()
     states = [FileState.of(path) for path in Path(source).expanduser().glob("*") if path.is_file()]

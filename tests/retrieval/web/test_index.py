@@ -208,34 +208,24 @@ def test_a_refused_query_is_sent_once_and_others_succeed(tmp_path) -> None:
         assert sorted(server.asked) == ["a", "bad", "c"]
 
 
-def test_editions(tmp_path, monkeypatch) -> None:
-    start = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
-    today = [start]
-    monkeypatch.setattr(web_cache, "now", lambda: today[0])
-
-    def at(day, **settings):
-        today[0] = start + datetime.timedelta(days=day)
-        return opened(tmp_path, server, **settings)
-
+def test_the_newest_edition_is_used(tmp_path, monkeypatch) -> None:
+    """Earlier versions began further ones; a new file begins one."""
     with serving() as server:
-        first = at(0)
-        (found,) = first.search_texts(["rome"], 2)
-        assert at(400).identity == first.identity  # 0: never asked again
-        assert at(6, fresh_after_days=7).identity == first.identity
-        second = at(7, fresh_after_days=7)
-        assert second.identity != first.identity
+        first = opened(tmp_path, server)
+        assert opened(tmp_path, server).identity == first.identity
+        cache, source = WebCache(tmp_path / "web" / "brave.sqlite"), first._source
+        cache._put("web-edition", source, {"1": {"began": "2026-11-08T00:00:00+00:00"}})
+        second = opened(tmp_path, server, offline=True)
         assert json.loads(second.identity)["edition"] == "2026-11-08T00:00:00+00:00"
-        assert second.search_texts(["rome"], 2) == [found]  # the same content, the same rows
-        assert len(server.asked) == 2
-        assert at(13, fresh_after_days=7).identity == second.identity
-        assert at(99, fresh_after_days=7, offline=True).identity == second.identity
-        assert at(99).identity == second.identity
+        (tmp_path / "web" / "brave.sqlite").unlink()
+        monkeypatch.setattr(web_cache, "now", lambda: datetime.datetime(2030, 1, 1))
+        assert json.loads(opened(tmp_path, server).identity)["edition"] == "2030-01-01T00:00:00"
 
 
 def test_the_first_process_to_store_a_search_wins(tmp_path) -> None:
     one, two = (WebCache(tmp_path / "web.sqlite") for _ in range(2))
-    edition = one.edition("{}", fresh_after_days=0, offline=False)
-    assert two.edition("{}", fresh_after_days=0, offline=False) == edition
+    edition = one.edition("{}", offline=False)
+    assert two.edition("{}", offline=False) == edition
     pages = [WebPage("u", "t", "s")], [WebPage("u", "t", "other")]
     kept = one.keep("{}", edition, "q", pages[0])
     assert two.keep("{}", edition, "q", pages[1]) == kept

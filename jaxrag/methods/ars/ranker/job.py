@@ -145,7 +145,7 @@ class TrainRanker:
 
     def _references(self, examples: Sequence[RankingExample]) -> dict[str, Any]:
         """Scores of the references, see the module's docstring."""
-        encoder = Encoder.load(self.checkpoint, EncoderSettings(dtype=self.dtype or None))
+        encoder = Encoder.load(self.checkpoint, EncoderSettings(dtype=self.dtype))
         return {
             "cosine": evaluation.cosines(encoder, examples),
             "random": evaluation.random_orders(examples, seed=self.split_seed),

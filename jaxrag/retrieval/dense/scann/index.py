@@ -4,9 +4,8 @@ Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Q
 tree of partitions selects some leaves, asymmetric hashing scores their rows, and the best are
 scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
 
-Memory holds the codes (a byte for four dimensions) and, where they take at most 2 GiB, the vectors
-in float32; otherwise vectors of candidates are read from the matrix on disk. Training takes a
-sample of the rows, and rows are coded chunk by chunk.
+Memory holds the codes (a byte for four dimensions); vectors of candidates are read from the matrix
+on disk. Training takes a sample of the rows, and rows are coded chunk by chunk.
 
 Training and codes depend on nothing but the matrix and the settings, as far as the machine's
 float32 arithmetic does; an index's identity contains the hash of its files.
@@ -42,7 +41,7 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact, ExactIndex, encode_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
-from jaxrag.retrieval.dense.matrix import Matrix, Metric, best_of, open_matrix
+from jaxrag.retrieval.dense.matrix import Matrix, Metric, open_matrix, rank
 from jaxrag.retrieval.dense.scann import recall as recalls
 from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
@@ -55,7 +54,6 @@ TREE, LEAVES, CODES = "tree", "leaves", "codes"
 _log = logging.getLogger("jaxrag")
 _DEFAULTS = ScannSettings()
 _RECALL = 0.95
-_HELD = 2 << 30  # bytes of vectors that are held in memory by default
 _EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measured
 
 
@@ -88,7 +86,6 @@ class ScannIndex:
         settings: ScannSettings = _DEFAULTS,
         leaves_to_search: int | None = None,
         recall: float = _RECALL,
-        memory: int = _HELD,
         made_by: str | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
@@ -107,8 +104,6 @@ class ScannIndex:
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches.
-          memory: vectors are held in float32 if they take at most so many bytes, and are read from
-            disk otherwise, which is slower; results are the same.
           verify: see `open_matrix`; also of the index's own files.
 
         Raises:
@@ -120,10 +115,9 @@ class ScannIndex:
             raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
         if not 0 < recall <= 1:
             raise InputError(f"recall must be above 0 and at most 1, not {recall}")
-        held = matrix.in_memory(memory)
-        parts = held, encoder, passages, settings
+        parts = matrix, encoder, passages, settings
         if not settings.leaves:
-            return cls("", *parts, "", _every_row(held, settings), 1)._searching(1)
+            return cls("", *parts, "", _every_row(matrix, settings), 1)._searching(1)
         files = _Files.beside(matrix.directory, matrix.manifest, settings)
         files.build(matrix, verify=verify)
         every = cls("", *parts, *files.searchers(), settings.leaves)
@@ -177,7 +171,7 @@ class ScannIndex:
                 for a in (rows, more)
             )
             rows[few] = more
-        return best_of(self.matrix, queries, rows, k, metric=self.settings.metric).rankings(k)
+        return rank(self.matrix, queries, rows, metric=self.settings.metric).rankings(k)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,20 +320,17 @@ def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
 def scann_footprint(rows: int, dimension: int, settings: ScannSettings) -> Footprint:
     """Vectors in float16 on disk, and codes: on disk a byte each, in memory half a byte.
 
-    Memory also holds vectors in float32 up to 2 GiB and, while an index is opened, the codes of a
-    shard as on disk.
+    While an index is opened, memory also holds the codes of a shard as on disk.
     """
     settings = settings.resolved(rows)
-    vectors = 4 * rows * dimension
-    held = vectors if vectors <= _HELD else 0
     if not settings.leaves:
-        return Footprint(disk=2 * rows * dimension, memory=vectors + held)
+        return Footprint(disk=2 * rows * dimension, memory=4 * rows * dimension)
     codes = -(-dimension // settings.block)
     coded = rows * codes // 2 + min(rows, settings.shard_rows) * codes
     return Footprint(
         disk=rows * (2 * dimension + codes + 4),
-        memory=held + coded + settings.leaves * dimension * 8,
-        note="" if held else "each search reads some vectors from disk",
+        memory=coded + settings.leaves * dimension * 8,
+        note="each search reads some vectors from disk",
     )
 
 
