@@ -47,7 +47,21 @@ class TextEncoder(QueryEncoder, Protocol):
         ...
 
 
-class Retriever(Protocol):
+class Searched(Protocol):
+    """What all indexes have."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines results: corpus, encoder, settings, ..."""
+        ...
+
+    @property
+    def passages(self) -> Passages:
+        """The corpus; a ranking's ids are its rows."""
+        ...
+
+
+class Retriever(Searched, Protocol):
     """An index over the vectors of a corpus.
 
     A query's ranking depends only on its own vector and ``k``, never on the other queries of the
@@ -55,18 +69,8 @@ class Retriever(Protocol):
     """
 
     @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results: encoder, vectors, metric, settings."""
-        ...
-
-    @property
     def encoder(self) -> QueryEncoder:
         """Encoder of queries."""
-        ...
-
-    @property
-    def passages(self) -> Passages:
-        """The corpus; a ranking's ids are its rows."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
@@ -83,23 +87,13 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
-class TextRetriever(Protocol):
+class TextRetriever(Searched, Protocol):
     """An index that is searched with texts and has no vectors, such as BM25.
 
     A query's ranking depends only on its own text and ``k``, never on the other queries of the
     call; higher scores are better, ties are in the order of rows. Scores of different queries
     need not be comparable.
     """
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results: corpus, settings, ..."""
-        ...
-
-    @property
-    def passages(self) -> Passages:
-        """The corpus; a ranking's ids are its rows."""
-        ...
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages for each query (all of them where ``k`` exceeds the corpus)."""

@@ -375,7 +375,7 @@ def test_help_prints_the_docstring() -> None:
                 "--config.method=dtr\n",
                 "--config.method.gate=UncertaintyGate\n",
                 "--config.method.gate.threshold=0.4\n",
-                "--config.index=Bm25\n--config.index.v",
+                "--config.index=Bm25\n--config.index.k",
             ),
         ),
         (report.main, (), ("--figures",)),

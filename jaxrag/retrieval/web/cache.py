@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store, entry_key
-from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, page_from, row_of
+from jaxrag.retrieval.web.pages import WebPage, page_from, row_of
 from jaxrag.types import InputError
 
 _EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
@@ -77,19 +77,10 @@ class WebCache:
     def keep(
         self, source: str, edition: str, query: str, pages: Sequence[WebPage]
     ) -> tuple[int, ...]:
-        """Stores a search unless another process has done so; returns the stored rows.
-
-        Raises:
-          SearchRefusedError: two pages have the same row.
-        """
+        """Stores a search unless another process has done so; returns the stored rows."""
         rows = [row_of(page) for page in pages]
         values = {str(row): list(page) for row, page in zip(rows, pages, strict=True)}
         self._put(_PASSAGE, "", values)  # first: a search that is stored has its passages
-        if self.pages(rows) != list(pages):
-            raise SearchRefusedError(
-                f"two passages of {query!r} or of an earlier search share a row, by an accident "
-                f"of one in billions: remove {self.path} and run again."
-            )
         search = {"asked": now().isoformat(), "rows": rows}
         self._put(_SEARCH, canonical([source, edition]), {query: search})
         return self.searches(source, edition, [query])[query]

@@ -95,16 +95,7 @@ class Web:
           InputError: no key, offline without any stored search, or an invalid file.
         """
         client = None if self.offline else self._client()
-        stored = WebCache(self._file(cache))
-        edition = stored.edition(self._source, offline=self.offline)
-        index = WebIndex(
-            client,
-            stored,
-            source=self._source,
-            edition=edition,
-            count=self.count,
-            concurrency=self.concurrency,
-        )
+        index = WebIndex(self, client, WebCache(self._file(cache)))
         return cast(TextRetriever, index)  # its passages have the methods of a corpus, but grow
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
@@ -136,7 +127,8 @@ class Web:
         return (self.url or BRAVE).rstrip("/")
 
     @property
-    def _source(self) -> str:
+    def source(self) -> str:
+        """Canonical JSON of all that determines results: engine, address, count."""
         settings = {"engine": self.engine, "url": self._url, "count": self.count}
         return canonical({"numerics": _NUMERICS, **settings})
 
@@ -203,28 +195,22 @@ class WebIndex:
     A query is sent once in an edition; after that its results come from the file.
 
     Args:
-      client: client of the engine; None uses stored searches only.
+      settings: of the engine.
+      client: of the engine; None uses stored searches only.
       cache: the stored searches.
-      source: canonical JSON of all that determines results: engine, address, count.
-      edition: when the edition of this run began (see `WebCache.edition`).
-      count: requested results, and so the largest ``k``.
-      concurrency: most simultaneous requests.
+
+    Raises:
+      InputError: offline without any stored search.
     """
 
     def __init__(
-        self,
-        client: BraveClient | SearxngClient | None,
-        cache: WebCache,
-        *,
-        source: str,
-        edition: str,
-        count: int,
-        concurrency: int,
+        self, settings: Web, client: BraveClient | SearxngClient | None, cache: WebCache
     ) -> None:
-        self._client, self._cache, self._count = client, cache, count
-        self._source, self._edition, self._concurrency = source, edition, concurrency
+        self._settings, self._client, self._cache = settings, client, cache
+        edition = cache.edition(settings.source, offline=client is None)
+        self._edition = settings.source, edition
         self._refused: dict[str, str] = {}
-        self.identity = canonical({"web": json.loads(source), "edition": edition})
+        self.identity = canonical({"web": json.loads(settings.source), "edition": edition})
         self.passages = WebPassages(cache, self.identity)
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
@@ -239,14 +225,15 @@ class WebIndex:
             that are not stored.
           EngineDown: the engine does not answer.
         """
-        if not 1 <= k <= self._count:
+        count = self._settings.count
+        if not 1 <= k <= count:
             raise InputError(
-                f"k is {k}, but a search requests {self._count} results: k must be 1 to "
-                f"{self._count}; raise the index's count."
+                f"k is {k}, but a search requests {count} results: k must be 1 to {count}; raise "
+                "the index's count."
             )
         queries = [" ".join(text.split()) for text in texts]
         wanted = list(dict.fromkeys(query for query in queries if query))
-        results = self._cache.searches(self._source, self._edition, wanted)
+        results = self._cache.searches(*self._edition, wanted)
         unknown = [query for query in wanted if query not in results]
         self._check(unknown)
         results |= self._send(unknown)
@@ -270,10 +257,10 @@ class WebIndex:
         """Sends queries concurrently; stores what arrived before an error is raised."""
         if not queries or self._client is None:
             return {}
-        workers, results = Workers(min(self._concurrency, len(queries))), {}
+        workers, results = Workers(min(self._settings.concurrency, len(queries))), {}
         done: queue.SimpleQueue[tuple[str, Future[list[WebPage]]]] = queue.SimpleQueue()
         for query in queries:
-            future = workers.submit(self._client.search, query, self._count)
+            future = workers.submit(self._client.search, query, self._settings.count)
             future.add_done_callback(lambda future, query=query: done.put((query, future)))
         errors: list[Exception] = []
         try:
@@ -308,6 +295,6 @@ class WebIndex:
             errors.append(error)
             return
         try:
-            results[query] = self._cache.keep(self._source, self._edition, query, pages)
+            results[query] = self._cache.keep(*self._edition, query, pages)
         except InputError as error:  # such as a full disk, after which queries would be sent again
             raise SearchRefusedError(str(error)) from error

@@ -58,14 +58,6 @@ def test_a_resumed_build_writes_the_same_file(start, count, chunks, cut_after) -
         assert names == {"part.npy", "part.npy.journal", "whole.npy"}
 
 
-def test_a_finished_file_is_kept_if_its_journal_exists(tmp_path) -> None:
-    path = tmp_path / "part.npy"
-    write(path, range(40), block=8)
-    assert write(path, range(40), block=8) == []
-    builds.journal_of(path).unlink()  # without it, the file is of unknown origin
-    assert len(write(path, range(40), block=8)) == 40
-
-
 def interrupted(directory: Path) -> Path:
     """A shard of 40 rows cut after 3 chunks of 8."""
     path = directory / "part.npy"
@@ -139,21 +131,3 @@ def test_one_stream_goes_over_all_files(tmp_path) -> None:
     assert asked[1] == [range(20)] and advanced == [40, 7, 7, 6]
     for i in range(3):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), VECTORS[20 * i : 20 * i + 20])
-
-
-def test_rows_before_an_error_reach_the_disk(tmp_path) -> None:
-    def stream(ranges):
-        yield VECTORS[:5]
-        yield VECTORS[5:9]
-        raise KeyboardInterrupt
-
-    def build(make):
-        advanced = []
-        files = [(tmp_path / "x.npy", range(20))]
-        list(write_arrays(files, advanced.append, make=make, width=3, dtype="float16"))
-        return advanced[0]
-
-    with pytest.raises(KeyboardInterrupt):
-        build(stream)
-    assert build(by_chunks(lambda rows: VECTORS[rows.start : rows.stop])) == 9
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), VECTORS[:20])

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -57,21 +56,6 @@ def content(directory: Path) -> dict[str, bytes]:
 @pytest.fixture
 def small_files(monkeypatch):
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 10)
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(TEXT, TEXT, st.lists(TEXT, max_size=3))
-def test_lines_are_canonical_json(name, title, aliases):
-    one = {"title": title, "id": name, "aliases": aliases}
-    line = row_files.canonical_line(one, sorted(FIELDS.items()))
-    assert line == json.dumps(one, sort_keys=True, ensure_ascii=False) + "\n"
-    assert len(line.encode().splitlines()) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"id": "a"}, {"id": "a", "title": "b", "other": []}])
-def test_rows_with_other_fields_are_refused(wrong):
-    with pytest.raises((TypeError, KeyError)):
-        row_files.canonical_line(wrong, sorted(FIELDS.items()))
 
 
 def by_tfds(one: dict[str, Any]) -> bytes:
@@ -224,16 +208,6 @@ def test_a_writer_that_fails_is_told_and_finished_files_are_kept(tmp_path, in_wr
     assert not (tmp_path / ".d.partial").exists()
 
 
-def test_a_full_disk_in_this_process(tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
-        raise RuntimeError("write: No space left on device")
-
-    monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", full)
-    with pytest.raises(InputError, match="is full"):
-        build(tmp_path / "d", 5)
-    assert list(tmp_path.iterdir()) == []
-
-
 def _build_slowly(directory: Path, count: int, pause: float) -> None:
     row_files._ROWS_PER_FILE = 10
 
@@ -243,28 +217,6 @@ def _build_slowly(directory: Path, count: int, pause: float) -> None:
             yield row(number)
 
     build(directory, count, rows=stream())
-
-
-@pytest.mark.usefixtures("small_files")
-def test_killed_many_times_the_bytes_are_the_same_and_no_file_is_written_twice(tmp_path):
-    build(tmp_path / "whole", 83)
-    partial = tmp_path / ".d.partial"
-    spawn = multiprocessing.get_context("spawn")
-    inodes: dict[str, int] = {}
-    for finished in (1, 3, 5):
-        builder = spawn.Process(target=_build_slowly, args=(tmp_path / "d", 83, 0.01))
-        builder.start()
-        wait_until(lambda least=finished: len(shards.read_record(partial)) >= least)
-        assert builder.pid is not None
-        os.kill(builder.pid, signal.SIGKILL)
-        builder.join()
-        for file in shards.read_record(partial):
-            number = (partial / file.name).stat().st_ino
-            assert inodes.setdefault(file.name, number) == number
-    build(tmp_path / "d", 83)
-    assert content(tmp_path / "d") == content(tmp_path / "whole")
-    assert len(inodes) >= 5
-    assert all((tmp_path / "d" / name).stat().st_ino == inodes[name] for name in inodes)
 
 
 @pytest.mark.usefixtures("small_files")

@@ -96,11 +96,6 @@ def test_a_vector_does_not_depend_on_the_batch(encoder):
                                       sparse.values[i])  # fmt: skip
 
 
-def test_no_texts(encoder):
-    assert encoder.embed([]).shape == (0, DIMENSION)
-    assert encoder.embed_passages([]).ids.shape == (0, encoder.entries)
-
-
 def test_eight_devices_give_the_vectors_of_one(encoder):
     texts = small_sidr.texts(20)
     spread, alone = (
@@ -194,11 +189,6 @@ def _without_a_tensor(path: Path) -> None:
     save_file(tensors, file)
 
 
-def _cut_short(path: Path) -> None:
-    file = path / "query" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-
-
 def _other_first(path: Path) -> None:
     file = path / "passage" / "config.json"
     config = json.loads(file.read_text())
@@ -224,11 +214,6 @@ def _as_before_tokenizers_were_recorded(path: Path) -> None:
     _without_settings(path)
 
 
-def _list_of_settings(path: Path) -> None:
-    file = path / "query" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"sidr": [1]}))
-
-
 @pytest.mark.parametrize(
     "harm, said",
     [
@@ -242,11 +227,8 @@ def _list_of_settings(path: Path) -> None:
             _as_before_tokenizers_were_recorded,
             f"knows {len(small_sidr.WORDS) + 5} tokens, the network {len(small_sidr.WORDS) + 4}",
         ),
-        (_list_of_settings, r"the field 'sidr' of config.json is \[1\], not an object"),
         (_without_a_tensor, r"(?s)passage does not fit.*missing: norm\.weight"),
-        (_cut_short, r"query.*safetensors"),
         (_other_first, "the towers for questions and passages differ in their settings"),
-        (lambda path: shutil.rmtree(path / "passage"), "config.json"),
     ],
 )
 def test_damaged_checkpoints_are_refused(directory, tmp_path, harm, said):

@@ -73,7 +73,7 @@ def ranked(scores: np.ndarray, k: int) -> list[Ranking]:
     ]
 
 
-@pytest.mark.parametrize("k", [1, 5, COUNT + 9])
+@pytest.mark.parametrize("k", [5, COUNT + 9])
 @pytest.mark.parametrize(
     "search, kind", [("beta", "tokens"), ("alpha", "stored"), ("parametric", "stored")]
 )
@@ -93,7 +93,7 @@ def test_searches_of_the_whole_index(encoder, bags, vectors, search, kind, k):
     assert index.vectors.embedded == 0
 
 
-@pytest.mark.parametrize("m, k", [(1, 1), (5, 3), (20, 20), (COUNT, 10), (COUNT + 9, COUNT + 9)])
+@pytest.mark.parametrize("m, k", [(1, 1), (5, 3), (COUNT + 9, COUNT + 9)])
 def test_late_search_by_brute_force(encoder, bags, m, k):
     index = SidrIndex.make(encoder, Corpus(), bags, m=m)
     queries = encoder.embed(QUESTIONS).astype(np.float64)
@@ -121,12 +121,6 @@ def test_late_search_of_all_passages_equals_parametric_up_to_float16(encoder, ba
         stored = dict(zip(other.ids, other.scores, strict=True))
         assert one.ids != tuple(range(COUNT)) and sorted(one.ids) == sorted(other.ids)
         np.testing.assert_allclose(one.scores, [stored[row] for row in one.ids], rtol=2**-11 + 1e-6)
-
-
-def test_late_search_with_small_m_differs_from_parametric(encoder, bags):
-    """With m below the corpus it is not the parametric search: else this test's corpus is idle."""
-    some, all_ = (SidrIndex.make(encoder, Corpus(), bags, m=m) for m in (3, COUNT))
-    assert some.search_texts(QUESTIONS, 3) != all_.search_texts(QUESTIONS, 3)
 
 
 def test_a_ranking_does_not_depend_on_the_batch(encoder, bags, vectors):

@@ -22,17 +22,13 @@ IDENTITY = '{"model":"given"}'
 class Given:
     """Entries made before; a passage's text is its row."""
 
-    def __init__(self, ids, values, fails_after: float = np.inf) -> None:
-        self.ids, self.values, self.fails_after = ids, values, fails_after
-        self.encoded = 0
+    def __init__(self, ids, values) -> None:
+        self.ids, self.values = ids, values
 
     def __call__(self, passages):
         return map(self.entries, blocks_of(passages, 8))
 
     def entries(self, passages):
-        if self.encoded + len(passages) > self.fails_after:
-            raise RuntimeError("the power went out")
-        self.encoded += len(passages)
         rows = [int(passage.text) for passage in passages]
         return self.ids[rows], self.values[rows]
 
@@ -147,10 +143,6 @@ def test_chunks_change_nothing() -> None:
     assert np.asarray(whole.rows).max() < 100
     few = sparse.search(rows, table, k=5, count=3, offset=10)
     assert np.sort(np.asarray(few.rows), axis=1).tolist() == [[-1, -1, 10, 11, 12]] * 2
-
-
-def contents(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.mark.parametrize(

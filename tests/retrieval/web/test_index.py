@@ -3,7 +3,6 @@
 import datetime
 import json
 import sqlite3
-import threading
 import time
 
 import pytest
@@ -133,24 +132,6 @@ def test_concurrent_requests_are_limited(tmp_path) -> None:
         assert 1 < server.most <= 3
 
 
-def test_faults_change_no_result(tmp_path) -> None:
-    def faulty(handler, number, asked):
-        return {
-            1: lambda: handler.drop() or True,
-            3: lambda: handler.send(500, b"oops"),
-            4: lambda: handler.send(429, {}, Retry_After="0.01"),
-            5: lambda: handler.send(200, b"<html>"),
-        }.get(number % 7, lambda: False)()
-
-    queries = [f"q{i}" for i in range(20)]
-    with serving(faulty) as server:
-        faulty_web = opened(tmp_path / "faulty", server)
-        found = faulty_web.search_texts(queries, 4)
-        assert len(server.asked) > 20
-    with serving() as server:
-        assert opened(tmp_path / "well", server).search_texts(queries, 4) == found
-
-
 def test_a_crash_keeps_returned_searches(tmp_path) -> None:
     def dies(handler, number, asked):
         return number >= 5 and handler.send(503, b"")
@@ -213,7 +194,7 @@ def test_the_newest_edition_is_used(tmp_path, monkeypatch) -> None:
     with serving() as server:
         first = opened(tmp_path, server)
         assert opened(tmp_path, server).identity == first.identity
-        cache, source = WebCache(tmp_path / "web" / "brave.sqlite"), first._source
+        cache, source = WebCache(tmp_path / "web" / "brave.sqlite"), first._settings.source
         cache._put("web-edition", source, {"1": {"began": "2026-11-08T00:00:00+00:00"}})
         second = opened(tmp_path, server, offline=True)
         assert json.loads(second.identity)["edition"] == "2026-11-08T00:00:00+00:00"
@@ -233,27 +214,6 @@ def test_the_first_process_to_store_a_search_wins(tmp_path) -> None:
     stored = one._get("web-search", canonical(["{}", edition]), "q")
     assert stored is not None and stored["asked"].startswith("20")
     assert stored["asked"].endswith("+00:00")
-
-
-def test_threads_of_one_engine_and_two_indexes_on_one_file(tmp_path) -> None:
-    results, queries = {}, [f"q{i}" for i in range(10)]
-
-    def run(name):
-        results[name] = opened(tmp_path, server, rate=500.0).search_texts(queries, 4)
-
-    with serving() as server:
-        threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert results["a"] == results["b"]
-
-
-def test_two_passages_on_one_row_are_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(web_cache, "row_of", lambda page: 7)
-    with serving() as server, pytest.raises(SearchRefusedError, match="share a row"):
-        opened(tmp_path, server).search_texts(["rome"], 2)
 
 
 def test_passages_of_another_file(tmp_path) -> None:

@@ -14,7 +14,6 @@ float32 arithmetic does; an index's identity contains the hash of its files.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import logging
 import shutil
@@ -151,20 +150,14 @@ class ScannIndex:
           InputError: queries of the wrong shape or not finite, or ``k`` below 1.
         """
         queries = check_queries(vectors, k, self.matrix.dimension)
-        blocks = self.searchers.blocks(queries)
-        alone = len(blocks) == 1
-        search = functools.partial(self._search, k=min(k, len(self.matrix)), alone=alone)
-        blockwise = map(search, blocks) if alone else self.searchers.threads.map(search, blocks)
-        return [ranking for rankings in blockwise for ranking in rankings]
-
-    def _search(self, queries: Float[np.ndarray, "q d"], k: int, alone: bool) -> list[Ranking]:
+        if not len(queries):
+            return []
+        k = min(k, len(self.matrix))
         count = max(self.settings.reorder - SPARE, 2 * k)
-        rows = self.searchers.candidates(queries, count, self.leaves_to_search, alone=alone)
+        rows = self.searchers.candidates(queries, count, self.leaves_to_search)
         few = np.flatnonzero((rows >= 0).sum(axis=1) < k)
         if few.size:  # the leaves held fewer than k rows
-            more = self.searchers.candidates(
-                queries[few], count, self.settings.leaves or 1, alone=alone
-            )
+            more = self.searchers.candidates(queries[few], count, self.settings.leaves or 1)
             width = max(rows.shape[1], more.shape[1])
             rows, more = (
                 np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=-1)

@@ -2,7 +2,6 @@ import json
 import logging
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from jaxrag.retrieval.dense.scann.index import ScannIndex, scann_footprint
 from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.types import InputError
-from tests.retrieval.fakes import FakePassages, VectorEncoder, build_matrix, numbered
+from tests.retrieval.fakes import VectorEncoder, build_matrix, numbered
 
 ROWS, DIMENSION = 5000, 64
 TREE = ScannSettings(leaves=141)  # by default there would be no tree for so few rows
@@ -93,12 +92,6 @@ def test_every_k_gives_k_results(source, scann, k) -> None:
         assert all(0 <= row < ROWS for row in ranking.ids)
 
 
-def test_leaves_with_fewer_than_k_rows(source) -> None:
-    thrifty = ScannIndex.open(*source, settings=TREE, leaves_to_search=1)
-    (ranking,) = thrifty.search(source[1].query_vectors[:1], 1000)
-    assert len(ranking.ids) == 1000
-
-
 @pytest.mark.parametrize("count", [1, 2, 17, 300])
 @pytest.mark.parametrize("settings", [ScannSettings(), ScannSettings(leaves=4)])
 def test_tiny_corpora(tmp_path, count, settings) -> None:
@@ -135,38 +128,11 @@ def test_l2_and_vectors_of_any_length(tmp_path, scale) -> None:
         assert recall(found.search(queries, 10), truth) > 0.9
 
 
-def test_relative_directory(tmp_path, monkeypatch) -> None:
-    vectors, queries = clustered(2500, 3)
-    encoder, passages = VectorEncoder(vectors), numbered(2500)
-    monkeypatch.chdir(tmp_path)
-    build_matrix(passages, encoder, "index")
-    found = ScannIndex.open("index", encoder, passages, settings=TREE).search(queries, 5)
-    again = ScannIndex.open("index", encoder, passages, settings=TREE)
-    assert again.search(queries, 5) == found
-    Path("index").rename("moved")
-    monkeypatch.chdir("/")
-    moved = ScannIndex.open(tmp_path / "moved", encoder, passages, settings=TREE)
-    assert moved.search(queries, 5) == found
-
-
-def test_an_intact_index_is_not_trained_again(source, scann) -> None:
-    again = ScannIndex.open(*source, settings=TREE, leaves_to_search=50)
-    assert again.content == scann.content
-    assert again.identity == scann.identity
-
-
 def test_identity_depends_on_training_and_search_settings(source, scann) -> None:
     identity = json.loads(scann.identity)
     assert identity["content"] == scann.content
     assert identity["scann"]["leaves"] == 141
     assert scann.identity != ScannIndex.open(*source, settings=TREE, leaves_to_search=3).identity
-
-
-def test_scann_index_is_a_retriever(source, scann) -> None:
-    assert scann.passages is source[2]
-    assert np.array_equal(scann.embed(["q3"]), source[1].query_vectors[3:4])
-    stored = source[1].passage_vectors[[7, 5]].astype(np.float16).astype(np.float32)
-    assert np.array_equal(scann.vectors([7, 5]), stored)
 
 
 @pytest.fixture
@@ -276,11 +242,6 @@ def test_refuses_settings_out_of_range(source, settings, message) -> None:
         ScannIndex.open(*source, settings=TREE, leaves_to_search=0)
     with pytest.raises(InputError, match="recall must be"):
         ScannIndex.open(*source, settings=TREE, recall=1.5)
-
-
-def test_refuses_an_empty_corpus(tmp_path) -> None:
-    with pytest.raises(InputError, match="empty"):
-        build_matrix(FakePassages(0, []), VectorEncoder(np.empty((0, 3), np.float32)), tmp_path)
 
 
 def test_footprint() -> None:

@@ -48,20 +48,18 @@ def as_sets(rows: np.ndarray) -> list[set[int]]:
 @pytest.mark.parametrize("leaves", [1, 7, 100])
 def test_shards_give_what_one_searcher_gives(trained, tmp_path, leaves) -> None:
     queries = trained[4]
-    whole = of_shards(trained, tmp_path, ROWS).candidates(queries, 40, leaves, alone=True)
+    whole = of_shards(trained, tmp_path, ROWS).candidates(queries, 40, leaves)
     for size in (700, 1000):
-        shards = of_shards(trained, tmp_path, size)
-        for alone in (True, False):
-            found = shards.candidates(queries, 40, leaves, alone=alone)
-            assert as_sets(found) == as_sets(whole)
+        found = of_shards(trained, tmp_path, size).candidates(queries, 40, leaves)
+        assert as_sets(found) == as_sets(whole)
 
 
 def test_candidates_are_the_same_alone_and_in_batches(trained, tmp_path) -> None:
     index, queries = of_shards(trained, tmp_path, 1000), trained[4]
-    together = as_sets(index.candidates(queries, 40, 9, alone=True))
+    together = as_sets(index.candidates(queries, 40, 9))
     for size in (1, 2, 16, 33, 100):
         parts = [queries[start : start + size] for start in range(0, len(queries), size)]
-        found = [s for p in parts for s in as_sets(index.candidates(p, 40, 9, alone=True))]
+        found = [s for p in parts for s in as_sets(index.candidates(p, 40, 9))]
         assert found == together
     assert all(40 <= len(found) < 40 + SPARE for found in together)
 
@@ -114,11 +112,3 @@ def test_where_the_list_ends() -> None:
         ]
     )
     assert searchers._last(scores, 4).tolist() == [5, 4, 0, 0, 4, 6, 6]
-
-
-@pytest.mark.parametrize("count", [0, 1, 31, 32, 100, 1000])
-def test_blocks_keep_all_queries_in_order(count) -> None:
-    queries = np.arange(count, dtype=np.float32)[:, None]
-    blocks = Searchers((), (), "l2").blocks(queries)
-    assert np.array_equal(np.concatenate(blocks), queries)
-    assert max(map(len, blocks)) <= 256
