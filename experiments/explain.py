@@ -101,7 +101,7 @@ def _of_question(index: SidrIndex, values: Any) -> list[dict[str, Any]]:
 
 def _row(index: SidrIndex, name: str) -> int:
     try:
-        return index.passages.row_of(name)
+        return index.passages.rows_of([name])[name]
     except KeyError:
         raise InputError(f"The corpus has no passage {name!r}.") from None
 

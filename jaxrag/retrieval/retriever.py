@@ -47,8 +47,8 @@ class TextEncoder(QueryEncoder, Protocol):
         ...
 
 
-class Searched(Protocol):
-    """What all indexes have."""
+class PassageIndex(Protocol):
+    """An index of a corpus."""
 
     @property
     def identity(self) -> str:
@@ -61,7 +61,7 @@ class Searched(Protocol):
         ...
 
 
-class Retriever(Searched, Protocol):
+class Retriever(PassageIndex, Protocol):
     """An index over the vectors of a corpus.
 
     A query's ranking depends only on its own vector and ``k``, never on the other queries of the
@@ -87,7 +87,7 @@ class Retriever(Searched, Protocol):
 
 
 @runtime_checkable
-class TextRetriever(Searched, Protocol):
+class TextRetriever(PassageIndex, Protocol):
     """An index that is searched with texts and has no vectors, such as BM25.
 
     A query's ranking depends only on its own text and ``k``, never on the other queries of the

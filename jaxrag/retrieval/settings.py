@@ -58,11 +58,6 @@ class Footprint(NamedTuple):
         return ", ".join(parts).replace(", (", " (")
 
 
-def sample_rows(passages: Passages, most: int = 1000) -> range:
-    """Rows of at most ``most`` passages at even distances, from which sizes are estimated."""
-    return range(0, len(passages), -(-len(passages) // most) or 1)
-
-
 @runtime_checkable
 class IndexSettings(Protocol):
     """Settings of an index."""

@@ -218,7 +218,7 @@ def build_index(
     """Builds the index of a data set's passages, or a process's part of it; its state then."""
     passages = load_data(data, cache).passages
     _tell_size(settings, passages, cache)
-    if not part.whole:  # whoever builds other parts holds no lock of the cache
+    if part.count > 1:  # whoever builds other parts holds no lock of the cache
         settings.build(passages, cache, part)
     else:
         with _one_at_a_time(_index_lock(passages, cache)):

@@ -115,7 +115,7 @@ def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
     sized(monkeypatch, "psgs_w100", 21)
     with pytest.raises(InputError, match="21"):
         build_corpus("psgs_w100", tmp_path, table)
-    partial = row_files.unfinished_directory(corpus_directory("psgs_w100", tmp_path))
+    partial = corpus_directory("psgs_w100", tmp_path).with_name(".psgs_w100.partial")
     inode = (partial / "passages-corpus.array_record-00000").stat().st_ino
     built = build_corpus("psgs_w100", tmp_path, table, any_size=True)
     assert (built.directory / "passages-corpus.array_record-00000").stat().st_ino == inode

@@ -24,19 +24,14 @@ from jaxrag.retrieval.bm25.words import RULES, bm25s, indexed_text, split_words,
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import (
-    Footprint,
-    IndexStatus,
-    index_directory,
-    refuse_parts,
-    sample_rows,
-)
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
 from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
 _FOLDER = "bm25"
 _BLOCK = 128  # rows of a block whose largest score stands for them
 _BUFFERS = 1 << 28  # scores of all threads: 1 GiB
+_SAMPLE = 1000  # passages by which the size is estimated
 _POSTING = 8  # bytes of a posting: a passage and its score
 
 
@@ -70,7 +65,8 @@ class Bm25(Bm25Settings):
 
         The memory is that of the scores of the threads that search a batch.
         """
-        sample = passages.get(sample_rows(passages))
+        every = -(-len(passages) // _SAMPLE) or 1
+        sample = passages.get(range(0, len(passages), every))
         words = split_words([indexed_text(passage, self) for passage in sample], self)
         postings = sum(len({*some}) for some in words) * len(passages) / max(len(sample), 1)
         memory = 4 * len(passages) * _threads(len(passages))

@@ -36,7 +36,7 @@ from jaxrag.core.durable_files import (
     sync,
 )
 from jaxrag.core.hashing import digest_bytes
-from jaxrag.core.progress import progress, tell
+from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus.manifest import (
     NAME,
     File,
@@ -74,11 +74,8 @@ class BuildPart:
     """The part of an index's files that one of several processes builds.
 
     Process ``number`` of ``count`` (from 0) builds the files ``number``, ``number + count``, ...
-    Each records its own in a manifest of its own; the last to finish closes the index's manifest,
-    or a build of the whole does, which also builds what is missing.
-
-    Attributes:
-      number, count: of the processes; 0 and 1 build the whole.
+    and records them in a manifest of its own. The last to finish closes the index's manifest, or a
+    build of the whole does (0 of 1), which also builds what is missing.
     """
 
     number: int = 0
@@ -90,11 +87,6 @@ class BuildPart:
                 f"part {self.number} of {self.count}: parts are numbered from 0 to their number "
                 "less 1, such as 0/2 and 1/2."
             )
-
-    @property
-    def whole(self) -> bool:
-        """Whether one process builds all files."""
-        return self.count == 1
 
 
 WHOLE = BuildPart()
@@ -190,10 +182,9 @@ def build_arrays(
     dtype: str,
     **files: Any,
 ) -> None:
-    """`build_shards`, also for ``files``, of arrays [rows width] that ``make`` computes.
+    """`build_shards`, with its ``files``, of arrays [rows width] that ``make`` computes.
 
-    Each block reaches the disk as soon as it is there; interrupting loses those that ``make`` was
-    computing.
+    Each block reaches the disk as soon as it is there.
     """
     write = functools.partial(write_arrays, make=make, width=width, dtype=dtype)
     row_bytes = width * np.dtype(dtype).itemsize
@@ -232,7 +223,7 @@ def build_shards(
     if settings["shard_rows"] < 1:
         raise InputError(f"shard_rows must be at least 1, not {settings['shard_rows']}")
     files = _Files(directory, settings, kind, stem, label, row_bytes)
-    if part.whole:
+    if part.count == 1:
         with exclusive_directory(directory):
             files.begin()
             files.build(files.missing(), write)
@@ -247,12 +238,10 @@ def build_shards(
 
 @dataclasses.dataclass
 class _Files:
-    """The files of an index that is being built, and the manifest that this process writes.
+    """The files of an index that is being built (see `build_shards`).
 
     Attributes:
-      directory, settings, kind, stem, label, row_bytes: see `build_shards`.
-      name: of the manifest.
-      manifest: the files that it lists.
+      name, manifest: of what this process builds.
       others: files that other processes have built.
     """
 
@@ -323,10 +312,6 @@ class _Files:
         names = {file.name for file in self.manifest.files}
         done = sum(len(self.rows(s)) for s in range(self.count) if self._name_of(s) in names)
         check_space(self.directory, missing * self.row_bytes)
-        if there := len(self.manifest.files) + len(self.others):
-            listed = ", ".join(path.name for path, _ in files[:8])
-            listed += f", ... ({len(files)})" if len(files) > 8 else ""
-            tell(f"{self.directory}: {there} of {self.count} files are there; building {listed}")
         with (
             explain_limits(self.directory),
             progress(done + missing, self.label, done=done) as advance,
@@ -393,14 +378,10 @@ def write_arrays(
     width: int,
     dtype: str,
 ) -> Generator[File]:
-    """Writes arrays [rows width] piece by piece; resumes where an earlier call stopped.
+    """Writes arrays [rows width] of some paths and rows; goes on where an earlier call stopped.
 
-    Args:
-      files: path and rows of each array.
-      advance: called with the number of rows that have reached the disk, first with those that were
-        there before.
-      make: computes the rows that are missing.
-      width, dtype: of the arrays.
+    ``advance`` gets the number of rows that have reached the disk, first of those there before;
+    ``make`` computes the rows that are missing.
     """
     starts = [_resume(path, (len(rows), width), dtype) for path, rows in files]
     if sum(starts):
@@ -460,7 +441,6 @@ def encoded_rows(
     """A `Stream` of encoded passages, which are computed in another thread.
 
     Args:
-      passages: the corpus.
       encode: passages to blocks of what is computed of them, an array or a tuple of arrays.
       finish: makes the rows of a block; it gets their numbers [n], too.
     """

@@ -67,7 +67,10 @@ def read_hotpotqa(path: Path) -> Iterator[Passage]:
     for where, content in read_members(path):
         for line in parse_lines(where, content):
             title = line.string("title")
-            yield Passage(_unseen(seen, title, _id(line, "id")), title, _joined(line))
+            again = hash64(title) in seen
+            seen.add(hash64(title))
+            name = f"{title}#{_id(line, 'id')}" if again else title
+            yield Passage(name, title, _joined(line))
 
 
 def read_beir(path: Path) -> Iterator[Passage]:
@@ -123,12 +126,3 @@ def _joined(line: InputLine) -> str:
     except UnicodeEncodeError:
         raise line.error("text", "holds half of a surrogate pair, not text") from None
     return text
-
-
-def _unseen(seen: set[int], title: str, published: str) -> str:
-    """The title, or title#id if its hash is among those seen; adds it to them."""
-    key = hash64(title)
-    if key in seen:
-        return f"{title}#{published}"
-    seen.add(key)
-    return title

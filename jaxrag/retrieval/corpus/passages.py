@@ -101,21 +101,16 @@ class Passages:
           IndexError: a row is negative or not below ``len``.
         """
         wanted = [operator.index(row) for row in rows]
-        if any(not 0 <= row < self._length for row in wanted):
-            bad = next(row for row in wanted if not 0 <= row < self._length)
-            raise IndexError(f"row {bad} of {self._length} passages")
+        for row in wanted:
+            if not 0 <= row < self._length:
+                raise IndexError(f"row {row} of {self._length} passages")
         return [Passage(**row) for row in self._read(wanted)]
 
-    def row_of(self, passage_id: str) -> int:
-        """The row of the passage with this id, by binary search in sorted hashes on disk.
-
-        Raises:
-          KeyError: no passage has this id.
-        """
-        return self.rows_of([passage_id])[passage_id]
-
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
-        """Rows of the passages with these ids, in their order, without those that are not there."""
+        """Rows of the passages with these ids, in their order, without those that are not there.
+
+        By binary search in sorted hashes on disk.
+        """
         rows = {passage.id: row for row, passage in self._by_id(ids)}
         return {i: rows[i] for i in ids if i in rows}
 
@@ -160,9 +155,8 @@ def write_passages(
 ) -> Passages:
     """Writes a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
 
-    The directory appears once it is complete; a large build that is interrupted goes on in the next
-    call, see `rows.write_rows` (also for ``about``, ``workers`` and memory). Memory of the ids: 8
-    bytes a passage while writing, 24 while they are sorted.
+    See `rows.write_rows`, also for ``about``, ``workers`` and memory. Memory of the ids: 8 bytes a
+    passage while writing, 24 while they are sorted.
 
     Raises:
       InputError: the directory is not empty, there are no passages, or two share an id.

@@ -1,9 +1,8 @@
 """Rows on disk: TFDS data sets in ArrayRecord files, without TensorFlow.
 
-Passages and questions are written here once and read by row number. A directory is written under
-another name and renamed at the end; its manifest (row counts, file sizes, content hash) marks it as
-complete. The files are an ordinary TFDS data set, which ``tfds.builder_from_directory`` and Grain
-read too. Of an interrupted build, files that were finished are kept.
+Passages and questions, read by row number. A directory is written under another name and renamed at
+the end; its manifest (row counts, file sizes, content hash) marks it as complete. The files are an
+ordinary TFDS data set, which ``tfds.builder_from_directory`` and Grain read too.
 """
 
 from __future__ import annotations
@@ -82,9 +81,8 @@ def write_rows(
 ) -> RowsManifest:
     """Writes the rows of each split, in their order, to a new directory.
 
-    The content hash covers the splits' names and rows, not the files. The files' bytes depend on
-    the rows only. If the call is interrupted, or fails after a first file was finished, its
-    finished files are kept; the next call reads the rows again but writes only what is missing.
+    The content hash covers the splits' names and rows. The files' bytes depend on the rows only.
+    After an interruption the next call reads the rows again but writes only the missing files.
 
     Args:
       directory: made by this call; another process may complete it with the same rows meanwhile.
@@ -101,7 +99,11 @@ def write_rows(
         disk is full, or a process was killed.
     """
     directory = Path(directory).absolute()
-    refuse_occupied(directory)
+    check_local({"the directory": directory})
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InputError(
+            f"{directory}: holds something already; open it, choose another directory, or remove it"
+        )
     with explain_limits(directory), _unfinished(directory) as (partial, lock):
         workers = default_workers() if workers is None else workers
         with ShardWriter(partial, workers, lock) as writer:
@@ -126,23 +128,9 @@ def write_rows(
     return written
 
 
-def refuse_occupied(directory: Path) -> None:
-    """InputError unless the directory is missing or empty, and of this machine."""
-    check_local({"the directory": directory})
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise InputError(
-            f"{directory}: holds something already; open it, choose another directory, or remove it"
-        )
-
-
 def is_complete(directory: Path) -> bool:
     """Whether the directory has a manifest; its files may have been damaged since."""
     return (Path(directory) / MANIFEST).is_file()
-
-
-def unfinished_directory(directory: Path) -> Path:
-    """Where the files of a directory are written before it is complete."""
-    return directory.with_name(f".{directory.name}.partial")
 
 
 def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
@@ -352,7 +340,7 @@ def _unfinished(directory: Path) -> Iterator[tuple[Path, int]]:
     has a full file.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = unfinished_directory(directory)
+    partial = directory.with_name(f".{directory.name}.partial")
     lock = _lock(partial)
     try:
         yield partial, lock

@@ -33,7 +33,7 @@ _MOST_WORKERS = 4
 
 
 def default_workers() -> int:
-    """One writing process for each core, up to 4: then reading is what takes the time."""
+    """One writing process for each core, up to 4."""
     return min(os.cpu_count() or 1, _MOST_WORKERS)
 
 
@@ -41,11 +41,8 @@ class ShardFile(NamedTuple):
     """A finished file.
 
     Attributes:
-      name: of the file.
-      rows: number of rows.
       example_bytes: bytes of the rows before packing.
-      size: bytes of the file.
-      sha256: of the file.
+      size, sha256: of the file.
       content: SHA-256 of all rows up to its end.
     """
 
@@ -61,14 +58,13 @@ class ShardWriter:
     """Writes files of a directory, each in a process of its own; a context manager.
 
     Finished files are listed in ``RECORD``. Those that an interrupted build left are kept if they
-    are undamaged and hold the same rows. After an error, files that are being written are finished.
+    are undamaged and hold the same rows.
 
     Args:
       directory: where to write.
-      workers: files written at once, each held in memory until it is written; 0 writes in this
-        process.
-      lock: the handle that locks the directory. Writing processes keep it open: should this process
-        be killed, the directory stays locked until they have ended, too.
+      workers: files written at once, each held in memory; 0 writes in this process.
+      lock: the handle that locks the directory, which writing processes keep open: if this process
+        is killed, the directory stays locked until they have ended.
     """
 
     def __init__(self, directory: Path, workers: int, lock: int) -> None:
@@ -91,11 +87,9 @@ class ShardWriter:
         self._record.close()
 
     def add(self, name: str, examples: Sequence[bytes], content: str, *, small: bool) -> None:
-        """Writes the next file; waits if as many as ``workers`` are being written.
+        """Writes the next file of ``examples``; waits if ``workers`` files are being written.
 
         Args:
-          name: of the file.
-          examples: the rows.
           content: SHA-256 of all rows up to the end of this file.
           small: write it in this process.
 

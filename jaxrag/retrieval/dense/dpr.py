@@ -55,19 +55,10 @@ class DprEncoder:
     batching: buckets.Batching
 
     @classmethod
-    def load(
-        cls,
-        path: Path,
-        *,
-        max_length: int = 256,
-        dtype: str | None = None,
-    ) -> DprEncoder:
-        """Loads two towers, or begins both with a BERT.
+    def load(cls, path: Path, *, max_length: int = 256, dtype: str | None = None) -> DprEncoder:
+        """Loads two towers, or begins both with a BERT, see `jaxrag.models.bert.dpr.load_dpr`.
 
-        Args:
-          path: see `jaxrag.models.bert.dpr.load_dpr`.
-          max_length: tokens, special ones included, that a text is cut to.
-          dtype: see `jaxrag.retrieval.dense.encoder.EncoderSettings`.
+        ``max_length``: tokens, special ones included, that a text is cut to.
 
         Raises:
           InputError: for an invalid checkpoint or setting.

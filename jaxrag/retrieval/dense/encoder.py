@@ -133,11 +133,7 @@ def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Dec
 
 
 def describe(path: Path, settings: EncoderSettings) -> Description:
-    """Describes the encoder that `Encoder.load` makes of the checkpoint at ``path``.
-
-    Raises:
-      InputError: for an invalid checkpoint or setting.
-    """
+    """Describes the encoder that `Encoder.load` makes; InputError as there."""
     settings, declared, dimension = resolve(path, settings)
     identity: dict[str, Any] = {"weights": fingerprint(declared.network)}
     identity |= {field.name: getattr(settings, field.name) for field in _FIELDS}
@@ -171,16 +167,10 @@ class Encoder:
     activations: tuple[str, ...] = ()
 
     @classmethod
-    def load(
-        cls,
-        spec: str,
-        settings: EncoderSettings = EncoderSettings(),
-    ) -> Encoder:
+    def load(cls, spec: str, settings: EncoderSettings = EncoderSettings()) -> Encoder:
         """Loads an encoder and its tokenizer.
 
-        Args:
-          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
-          settings: how states become vectors.
+        ``spec``: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
 
         Raises:
           InputError: for an invalid checkpoint or setting.

@@ -89,8 +89,10 @@ class BagTokenizer:
             )
         if not 3 <= max_length <= LONGEST:
             raise InputError(f"max_length is {max_length}; 3 to {LONGEST} tokens are possible")
+        definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+        del definition["truncation"], definition["padding"]  # those of the last call
         settings = {
-            "tokenizer": _hash(tokenizer),
+            "tokenizer": digest(canonical(definition)),
             "separator": tokenizer.sep_token or "",
             "first": first,
             "max_length": max_length,
@@ -130,13 +132,6 @@ class BagTokenizer:
         keys = keys[np.diff(keys, prepend=-1) > 0]
         cuts = np.searchsorted(keys, np.arange(1, len(ids)) << 16)
         return np.split((keys & 0xFFFF).astype(np.uint16), cuts)
-
-
-def _hash(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Hash of the tokenizer's definition, without its current truncation and padding."""
-    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-    determining = {name: definition[name] for name in definition.keys() - {"truncation", "padding"}}
-    return digest(canonical(determining))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,8 +222,7 @@ def write_bag_of_tokens(
     """Tokenizes a corpus into an index on disk, or finishes an interrupted build.
 
     A file is written once its rows are tokenized, so that an interruption loses the work of one
-    file at most, about 15 seconds. Missing or damaged files are built again. A resumed build writes
-    the same files as an uninterrupted one.
+    file at most, about 15 seconds.
 
     Raises:
       InputError: an empty corpus, more than 65,536 passages a file (``shard_rows``), a directory

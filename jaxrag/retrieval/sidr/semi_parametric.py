@@ -139,28 +139,22 @@ class PassageVectors:
         self, queries: Float[np.ndarray, "q v"], rows: Sequence[Sequence[int]]
     ) -> list[Float[np.ndarray, " m"]]:
         """E(q) . E(d) of each query with each of its passages, summed in float64, as float32."""
-        self._fetch(sorted({row for some in rows for row in some}))
+        new = sorted({row for some in rows for row in some} - self._kept.keys())
+        vectors = self._encoder.embed_passages(self._passages.get(new))
+        self.embedded += len(new)
+        self._kept.update(zip(new, zip(*vectors, strict=True), strict=True))
         scores = []
         for query, some in zip(queries, rows, strict=True):
             padded = np.append(query, 0).astype(np.float64)
             scores.append(np.array([self._score(padded, row) for row in some], np.float32))
-        self._forget()
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
         return scores
 
     def _score(self, query: Float[np.ndarray, " v"], row: int) -> float:
         ids, values = self._kept[row]
         self._kept.move_to_end(row)
         return float(np.dot(query[ids], values.astype(np.float64)))
-
-    def _fetch(self, rows: Sequence[int]) -> None:
-        new = [row for row in rows if row not in self._kept]
-        vectors = self._encoder.embed_passages(self._passages.get(new))
-        self.embedded += len(new)
-        self._kept.update(zip(new, zip(*vectors, strict=True), strict=True))
-
-    def _forget(self) -> None:
-        while len(self._kept) > self._limit:
-            self._kept.popitem(last=False)
 
 
 def late(

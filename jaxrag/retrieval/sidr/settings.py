@@ -14,12 +14,11 @@ from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, sample_rows
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex
-from jaxrag.retrieval.sidr.token_tiles import tokens_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +87,12 @@ class Sidr:
             _of_passages(self.encoder()).write_index(passages, directory, part)
 
     def footprint(self, passages: Passages) -> Footprint:
-        """Bytes of the token sets, or of the vectors with 4 bytes an entry."""
-        if not self._over_tokens:
-            size = 4 * self.top * len(passages)
-            return Footprint(size, size)
-        sample = passages.get(sample_rows(passages))
-        bags = self._bags(self.located()).tokens(sample)
-        size = tokens_bytes([*map(len, bags)], len(passages))
-        return Footprint(size, size, f"by the tokens of {len(sample):,} passages")
+        """At most 2 bytes a token of a set; 4 bytes an entry of a vector."""
+        if self._over_tokens:
+            size = 2 * self.bag_length * len(passages)
+            return Footprint(size, size, "at most")
+        size = 4 * self.top * len(passages)
+        return Footprint(size, size)
 
     def encoder(self) -> SidrEncoder:
         """Loads the checkpoint onto the devices."""

@@ -244,8 +244,6 @@ def write_sparse(
 ) -> None:
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
-    Encoded rows are kept, up to the last that reached the disk.
-
     Args:
       passages, directory, shard_rows, part: see `jaxrag.retrieval.dense.matrix.write_matrix`.
       encode: computes ids and weights [n length].

@@ -99,9 +99,12 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     """Writes the file of these passages' token ids, atomically."""
     lengths = np.fromiter(map(len, passages), np.int64, len(passages))
     order = np.argsort(lengths, kind="stable")
-    tiles = [order[start : start + tile] for start in range(0, len(order), tile)]
-    widths = _widths(lengths[order], tile)
-    array = np.full((_height(widths), tile), PAD, np.uint16)
+    starts = range(0, len(order), tile)
+    tiles = [order[start : start + tile] for start in starts]
+    longest = lengths[order][[min(start + tile, len(order)) - 1 for start in starts]]
+    widths = (-(-longest // STEP) * STEP).tolist()
+    height = 1 + len(widths) + sum(widths) + 1
+    array = np.full((-(-height // _EVEN) * _EVEN, tile), PAD, np.uint16)
     array[0, : len(tiles)] = widths
     array[1 : 1 + len(tiles)].reshape(-1)[: len(order)] = order
     at = 1 + len(tiles)
@@ -114,34 +117,6 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     with atomic_write(path) as stream:
         np.save(stream, array)
     return finished(path)
-
-
-def _widths(lengths: Int[np.ndarray, " n"], tile: int) -> list[int]:
-    """Rows of each tile, for passages with these numbers of tokens, ascending."""
-    longest = [*lengths[tile - 1 :: tile], *lengths[-1:]][: -(-len(lengths) // tile)]
-    return [-(-int(length) // STEP) * STEP for length in longest]
-
-
-def _height(widths: Sequence[int]) -> int:
-    """Rows of a file of tiles with these widths."""
-    return -(-(1 + len(widths) + sum(widths) + 1) // _EVEN) * _EVEN
-
-
-def tokens_bytes(lengths: Sequence[int], passages: int, *, shard_rows: int = MOST_ROWS) -> int:
-    """Bytes of the files of a corpus, without the headers of 128 bytes.
-
-    Args:
-      lengths: numbers of tokens of a sample of the passages, whose quantiles stand for each file's.
-      passages: their number in the corpus.
-      shard_rows: passages of a file.
-    """
-    tile, sizes = tile_size(min(shard_rows, passages)), np.sort(np.asarray(lengths, np.int64))
-    full, rest = divmod(passages, shard_rows)
-
-    def file_bytes(rows: int) -> int:
-        return 2 * tile * _height(_widths(sizes[np.arange(rows) * len(sizes) // rows], tile))
-
-    return (full * file_bytes(shard_rows) if full else 0) + (file_bytes(rest) if rest else 0)
 
 
 def every_score(

@@ -58,7 +58,7 @@ def test_the_last_part_closes_the_index(tmp_path, whole, count):
     }
 
 
-def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, whole, capsys):
+def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, whole):
     assert build(tmp_path, BuildPart(0, 2)) == 36
     with contextlib.suppress(RuntimeError):
         build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20, block=9))
@@ -67,12 +67,7 @@ def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, 
         open_matrix(tmp_path, FakePassages(COUNT), FakeEncoder())
     (tmp_path / "vectors-00002.npy").write_bytes(b"torn")
     # file 2 was damaged, and of 1, 3, 5, 7 the first two are there
-    capsys.readouterr()
     assert build(tmp_path) == 9 + 9 + 7
-    assert capsys.readouterr().err == (
-        f"{tmp_path}: 5 of 8 files are there; building vectors-00002.npy, vectors-00005.npy, "
-        "vectors-00007.npy\n"
-    )
     assert not list(tmp_path.glob(".lock-*"))
     assert contents(tmp_path) == whole
 

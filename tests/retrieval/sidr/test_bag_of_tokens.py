@@ -131,20 +131,6 @@ def test_many_passages(tmp_path) -> None:
     check(index, bags, ordinary[:1], 1)
 
 
-@pytest.mark.parametrize(("count", "shard_rows"), [(1, 900), (900, 900), (2000, 900), (5000, 1024)])
-def test_the_bytes_of_an_index_are_known_before_it_is_built(tmp_path, count, shard_rows) -> None:
-    bags = random_bags(np.random.default_rng(4), count)
-    index = build(tmp_path, bags, shard_rows=shard_rows)
-    actual = sum(file.array.nbytes for file in index.files)
-    lengths = [*map(len, bags)]
-    # of one file the layout is known; of several, each is laid out as the whole corpus
-    exact = count <= shard_rows
-    known = token_tiles.tokens_bytes(lengths, count, shard_rows=shard_rows)
-    assert known == pytest.approx(actual, rel=0 if exact else 0.02)
-    some = token_tiles.tokens_bytes(lengths[:: -(-count // 1000)], count, shard_rows=shard_rows)
-    assert some == pytest.approx(actual, rel=0.02)
-
-
 def test_few_passages_are_scored_in_full(tmp_path, monkeypatch) -> None:
     rng = np.random.default_rng(1)
     bags = random_bags(rng, 20_000)

@@ -41,6 +41,7 @@ from jaxrag.methods.ars.ranker.data import (
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.precision import DType
 from jaxrag.models.processes import is_first
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.retrieval.rerank import CrossEncoderReranker
@@ -85,7 +86,7 @@ class TrainRanker:
     pooling: Pooling = "cls"
     max_length: int = 128
     head_seed: int = 0
-    dtype: str = ""
+    dtype: DType = ""
 
     def __post_init__(self) -> None:
         check_choices(self, label=Label, leakage=Leakage)

@@ -59,16 +59,10 @@ class Recall(NamedTuple):
 
 
 def measure(exact: Retriever, search: Search, *, leaves: int, target: float, old: Recall) -> Recall:
-    """Measures recall until the fewest leaves that reach ``target`` are known.
+    """Measures recall until the fewest of the ``leaves`` that reach ``target`` are known.
 
-    The number of leaves is doubled until it reaches the target, then halved in between.
-
-    Args:
-      exact: exact index of the same passages.
-      search: the index.
-      leaves: of the index.
-      target: recall to reach.
-      old: recall from earlier measurements.
+    The number of leaves is doubled until it reaches the target, then halved in between. ``exact``:
+    an exact index of the same passages; ``old``: recall from earlier measurements.
     """
     passages = exact.passages
     drawn = np.random.default_rng(0).choice(len(passages), min(QUERIES, len(passages)), False)
