@@ -1,13 +1,10 @@
 import dataclasses
 import json
 
-import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from jaxrag.models.checkpoint.files import read_tensors
-from jaxrag.retrieval.buckets import Batching
 from jaxrag.retrieval.rerank import (
     QUERY_LIKELIHOOD_PROMPT,
     CrossEncoderReranker,
@@ -64,17 +61,6 @@ def test_a_score_does_not_depend_on_the_batch(checkpoint):
     assert len(set(whole.tolist())) == 40
     np.testing.assert_array_equal(reranker.score(queries[::-1], passages[::-1]), whole[::-1])
     np.testing.assert_array_equal(reranker.score(queries[7:8], passages[7:8]), whole[7:8])
-
-
-def test_eight_devices_give_the_scores_of_one(tmp_path):
-    path = str(small_bert.write(tmp_path, BERT, classifier=True))
-    queries, passages = pairs(20, longest=8)
-    one = Mesh(np.array(jax.devices()[:1]), ("data",))
-    loaded = CrossEncoderReranker.load(path)
-    alone = dataclasses.replace(loaded, batching=Batching(64, one)).score(queries, passages)
-    spread = dataclasses.replace(loaded, batching=Batching(64))
-    np.testing.assert_array_equal(spread.score(queries, passages), alone)
-    assert spread.batching._spread_widths
 
 
 def test_long_passages_are_cut_and_empty_input_gives_no_scores(checkpoint):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
-from jaxrag.configs.data import SOURCES
 from jaxrag.retrieval.bm25 import building
 from jaxrag.retrieval.bm25 import index as bm25
 from jaxrag.retrieval.bm25.index import Bm25, Bm25Index
@@ -324,30 +323,3 @@ def test_any_number_of_threads_gives_the_same(tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
         found.append(index.search_texts(queries, 5))
     assert found[0] == found[1] == found[2]
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def wiki(tmp_path_factory) -> Bm25Index:
-    pool = Path(SOURCES["nq"].test.corpus) / "corpus.jsonl"
-    if not pool.is_file():
-        pytest.skip(f"{pool} is not there: JAXRAG_DATA names the folder of the data sets")
-    rows = [Passage(line["id"], line["title"], line["text"]) for line in lines(pool)]
-    passages = FakePassages(len(rows))
-    passages.rows = rows
-    return Bm25Index.open(tmp_path_factory.mktemp("wiki"), passages)
-
-
-@pytest.mark.parametrize("name, share", [("hotpotqa", 0.93), ("squad", 0.75), ("nq", 0.79)])
-def test_gold_passages_of_real_questions(wiki, name, share) -> None:
-    """A plain BM25 finds one in its top 5 for this share of the first 300 questions."""
-    questions = lines(Path(SOURCES[name].test.path) / "queries.jsonl")[:300]
-    pairs = lines(Path(SOURCES[name].test.path) / "qrels.jsonl")
-    gold = {line["query_id"]: {*line["passage_ids"]} for line in pairs}
-    rankings = wiki.search_texts([question["question"] for question in questions], 5)
-    found = [{passage.id for passage in wiki.passages.get(ranking.ids)} for ranking in rankings]
-    hits = [bool(ids & gold[q["id"]]) for ids, q in zip(found, questions, strict=True)]
-    assert len(hits) == 300 and np.mean(hits) >= share

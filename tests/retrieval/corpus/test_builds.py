@@ -1,10 +1,7 @@
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.builds import by_chunks, write_arrays
@@ -33,29 +30,6 @@ def write(path: Path, rows: range, *, block: int, cut_after: float = np.inf) -> 
     assert file.name == path.name
     assert sum(advanced) == len(rows)
     return made
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    start=st.integers(0, 20),
-    count=st.integers(1, 40),
-    chunks=st.tuples(st.integers(1, 50), st.integers(1, 50)),
-    cut_after=st.integers(0, 45),
-)
-def test_a_resumed_build_writes_the_same_file(start, count, chunks, cut_after) -> None:
-    rows = range(start, start + count)
-    with tempfile.TemporaryDirectory() as directory:
-        path, whole = Path(directory) / "part.npy", Path(directory) / "whole.npy"
-        try:
-            write(path, rows, block=chunks[0], cut_after=cut_after)
-        except PowerCut:
-            first = len(rows) - len(write(path, rows, block=chunks[1]))
-            # whole chunks survive, and no more than what was made
-            assert first == min(-(-cut_after // chunks[0]) * chunks[0], count)
-        np.save(whole, VECTORS[rows.start : rows.stop])
-        assert path.read_bytes() == whole.read_bytes()
-        names = {path.name for path in Path(directory).iterdir()}
-        assert names == {"part.npy", "part.npy.journal", "whole.npy"}
 
 
 def interrupted(directory: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
-import json
 import lzma
 import os
 from collections.abc import Callable, Iterator
@@ -36,10 +35,6 @@ from tests.retrieval.corpus.published import (
     hotpotqa,
     tarred,
     zipped,
-)
-
-SHARED = Path(
-    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data")
 )
 
 
@@ -87,13 +82,13 @@ def test_tables_of_pythons_csv_writer_are_read_back(tmp_path_factory, cells, new
     assert list(read_dpr(path)) == passages
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("packing", ["plain", "zip"])
 def test_wiki18_100w(tmp_path, packing):
     PACKINGS[packing](tmp_path / "file", WIKI18.encode(), "wiki18_100w.jsonl")
     assert list(read_wiki18(tmp_path / "file")) == WIKI18_PASSAGES
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("packing", ["plain", "zip"])
 def test_collection_of_ms_marco(tmp_path, packing):
     PACKINGS[packing](tmp_path / "file", COLLECTION.encode(), "collection.tsv")
     assert list(read_collection(tmp_path / "file")) == COLLECTION_PASSAGES
@@ -122,7 +117,7 @@ BEIR = (
 )
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("packing", ["plain", "zip"])
 def test_beir(tmp_path, packing):
     PACKINGS[packing](tmp_path / "file", BEIR.encode(), "corpus.jsonl")
     assert list(read_beir(tmp_path / "file")) == [
@@ -139,18 +134,11 @@ MALFORMED = {
         "1\ta\tb\n2\tc\td\n",
         "line 1: the columns are '1, a, b'; they must be",
     ),
-    "columns in another order": (read_dpr, "id\ttitle\ttext\n1\ta\tb\n", "line 1: the columns are"),
     "two cells": (read_dpr, f"{HEADER}1\ta\tb\n2\ttwo\n", "line 3: 2 columns; 3 are needed"),
-    "four cells": (read_dpr, f"{HEADER}1\ta\tb\tc\n", "line 2: 4 columns; 3 are needed"),
     "a quote in a quoted cell": (
         read_dpr,
         f'{HEADER}1\t"a"\tb\n2\t"an "open" quote"\tb\n',
         "line 3: not a row in CSV quoting",
-    ),
-    "a quote that is not closed": (
-        read_dpr,
-        f'{HEADER}1\t"a\nb"\tb\n2\t"never closed\tb\n3\t"c"\td\n',
-        "line 4: not a row in CSV quoting",
     ),
     "a quote that is not closed, last": (
         read_dpr,
@@ -173,19 +161,7 @@ MALFORMED = {
         '{"id": "0", "contents": "a\\nb"}\n{"id": "1", "text": "a"}',
         "line 2: field 'contents' is missing; the line has id, text",
     ),
-    "contents a list": (
-        read_wiki18,
-        '{"id": "0", "contents": ["a"]}',
-        "line 1: field 'contents' is a list; a string is needed",
-    ),
     "id missing": (read_wiki18, '{"contents": "a\\nb"}', "line 1: field 'id' is missing"),
-    "id a fraction": (
-        read_wiki18,
-        '{"id": 1.5, "contents": "a\\nb"}',
-        "line 1: field 'id' is a number; a string is needed",
-    ),
-    "line cut short": (read_wiki18, '{"id": "0", "cont', "line 1: not JSON"),
-    "blank line": (read_beir, '{"_id": "0", "text": "a"}\n\n', "line 2: blank line"),
     "BEIR without text": (
         read_beir,
         '{"_id": "0", "title": "a"}',
@@ -197,9 +173,7 @@ MALFORMED = {
         '{"_id": "0", "title": null, "text": 5}',
         "line 1: field 'text' is a number",
     ),
-    "three cells": (read_collection, "0\ta\n1\ta\tb\n", "line 2: 3 columns; 2 are needed"),
     "no tab": (read_collection, "0 a\n", "line 1: 1 columns; 2 are needed"),
-    "after a blank line": (read_collection, "0\ta\n\n1\n", "line 3: 1 columns; 2 are needed"),
     "empty text": (read_collection, "0\t \n", "line 1: field 'text' of passage '0' is blank"),
 }
 
@@ -240,17 +214,6 @@ def test_a_packed_file_that_is_cut_short_is_one_clear_error(tmp_path, packing):
     refused(read_dpr(path), path, "" if packing == "zip" else "cut short or damaged")
 
 
-@pytest.mark.parametrize("packing", ["gz", "bz2", "xz"])
-def test_a_packed_file_with_a_flipped_bit_is_refused(tmp_path, packing):
-    path = tmp_path / "published"
-    PACKINGS[packing](path, DPR.encode(), "psgs_w100.tsv")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="published"):
-        list(read_dpr(path))
-
-
 HOTPOTQA = {
     "no title": (b'{"id": "1", "text": ["a"]}\n', "line 1: field 'title' is missing"),
     "text a string": (
@@ -276,7 +239,7 @@ def test_malformed_abstracts_are_named_by_their_file_in_the_archive(tmp_path, ca
     refused(read_hotpotqa(tmp_path / "f"), tmp_path / "f" / "AA" / "wiki_01.bz2", says)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("share", [0.3, 0.95])
 def test_an_archive_of_abstracts_that_is_cut_short(tmp_path, share):
     lines = b"".join(abstract(i, f"T{i}", os.urandom(50).hex()) for i in range(500))
     hotpotqa(tmp_path / "f", {f"AA/wiki_{i:02}.bz2": lines for i in range(5)}, "w")
@@ -290,21 +253,6 @@ def test_no_file_and_an_archive_without_the_file(tmp_path):
     refused(read_dpr(tmp_path / "none"), tmp_path / "none", "no such file")
     zipped(tmp_path / "z.zip", b"x", "wiki18_100w.jsonl")
     refused(read_dpr(tmp_path / "z.zip"), tmp_path / "z.zip", "this archive has no file psgs_w100")
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA")
-def test_real_passages_through_every_form(tmp_path):
-    lines = list(read_input(SHARED / "wiki_pool" / "corpus.jsonl"))[:3000]
-    passages = [Passage(x.fields["id"], x.fields["title"], x.fields["text"]) for x in lines]
-    with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", newline="", compresslevel=1) as stream:
-        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        writer.writerow(["id", "text", "title"])
-        writer.writerows([p.id, p.text, p.title] for p in passages)
-    assert list(read_dpr(tmp_path / "psgs_w100.tsv.gz")) == passages
-    with (tmp_path / "wiki18_100w.jsonl").open("w") as stream:
-        for p in passages:
-            print(json.dumps({"id": p.id, "contents": f'"{p.title}"\n{p.text}'}), file=stream)
-    assert list(read_wiki18(tmp_path / "wiki18_100w.jsonl")) == passages
 
 
 def test_a_field_given_twice_is_refused(tmp_path):

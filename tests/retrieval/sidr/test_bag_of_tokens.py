@@ -1,11 +1,8 @@
-import argparse
 import functools
 import json
 import os
 import tempfile
-import unittest.mock
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -286,22 +283,3 @@ def test_refuses_a_vocabulary_beyond_sixteen_bits(bert) -> None:
         BagTokenizer.of(bert.tokenizer, first=30522)
     with pytest.raises(InputError, match="max_length is 600"):
         BagTokenizer.of(bert.tokenizer, max_length=600)
-
-
-def test_real_text_end_to_end(bert, tmp_path) -> None:
-    """English and Python, 100 words a passage: what one takes, and what it is found by."""
-    sources = (argparse, tempfile, unittest.mock)  # their explanations are long
-    words = " ".join(Path(source.__file__).read_text() for source in sources).split()
-    texts = [" ".join(words[i : i + 100]) for i in range(0, len(words) - 100, 10)]
-    passages = FakePassages(len(texts), texts)
-    build_bag_of_tokens(passages, bert, tmp_path)
-    index = BagOfTokens.open(tmp_path, passages, bert, devices=ONE)
-    bags = bert.tokens(passages.rows)
-    assert all(map(np.array_equal, index.tokens(range(len(texts))), bags))
-    assert sum(file.bytes for file in index.manifest.files) / len(texts) < 200
-    rng = np.random.default_rng(0)
-    query = np.zeros((6, bert.vocabulary), np.float32)
-    for row, chosen in zip(query, rng.integers(0, len(texts), 6), strict=True):
-        row[bags[chosen]] = rng.gamma(2.0, 1.0, len(bags[chosen])) + 1
-        row[rng.integers(0, bert.vocabulary, 600)] = 0.5
-    check(index, bags, query, 25)

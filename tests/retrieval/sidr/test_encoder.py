@@ -1,6 +1,5 @@
 """SiDR's encoder against float64, its sparsity, its towers on disk."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,10 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from jaxrag.models.bert.sidr import load_towers, write_sidr
-from jaxrag.retrieval.buckets import Batching
 from jaxrag.retrieval.corpus.builds import WHOLE
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.settings import Sidr
@@ -94,23 +91,6 @@ def test_a_vector_does_not_depend_on_the_batch(encoder):
         np.testing.assert_array_equal(encoder.embed([texts[i]])[0], whole[i])
         np.testing.assert_array_equal(encoder.embed_passages([passages[i]]).values[0],
                                       sparse.values[i])  # fmt: skip
-
-
-def test_eight_devices_give_the_vectors_of_one(encoder):
-    texts = small_sidr.texts(20)
-    spread, alone = (
-        dataclasses.replace(
-            encoder, batching=Batching(64, Mesh(np.array(jax.devices()[:n]), ("data",)))
-        )
-        for n in (8, 1)
-    )
-    np.testing.assert_array_equal(spread.embed(texts), alone.embed(texts))
-    passages = [Passage(str(i), "", text) for i, text in enumerate(texts)]
-    for one, other in zip(
-        spread.embed_passages(passages), alone.embed_passages(passages), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
-    assert spread.batching._spread_widths and not alone.batching._spread_widths
 
 
 def test_titles_and_lengths(directory):

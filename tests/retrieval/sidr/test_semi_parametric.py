@@ -109,20 +109,6 @@ def test_late_search_by_brute_force(encoder, bags, m, k):
     assert [len(one.ids) for one in found] == [min(k, COUNT)] * len(QUESTIONS)
 
 
-def test_late_search_of_all_passages_equals_parametric_up_to_float16(encoder, bags, vectors):
-    """The same passages score the same but for float16: 11 bits, so 2^-11 of a sum of positives."""
-    late_index = SidrIndex.make(encoder, Corpus(), bags, m=COUNT)
-    whole = SidrIndex.make(encoder, Corpus(), vectors, search="parametric")
-    for one, other in zip(
-        late_index.search_texts(QUESTIONS, COUNT),
-        whole.search_texts(QUESTIONS, COUNT),
-        strict=True,
-    ):
-        stored = dict(zip(other.ids, other.scores, strict=True))
-        assert one.ids != tuple(range(COUNT)) and sorted(one.ids) == sorted(other.ids)
-        np.testing.assert_allclose(one.scores, [stored[row] for row in one.ids], rtol=2**-11 + 1e-6)
-
-
 def test_a_ranking_does_not_depend_on_the_batch(encoder, bags, vectors):
     for search, index in (("late", bags), ("beta", bags), ("alpha", vectors)):
         whole = SidrIndex.make(encoder, Corpus(), index, search=search)
