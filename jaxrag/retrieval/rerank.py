@@ -59,12 +59,7 @@ class CrossEncoderReranker:
         """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
 
         A pair is cut, the longer part first, to as many tokens as the network has positions.
-
-        Args:
-          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
-
-        Raises:
-          InputError: for an invalid checkpoint.
+        InputError for an invalid checkpoint.
         """
         path = locate(spec)
         module, params = load_classifier(path, dtype=compute_dtype())

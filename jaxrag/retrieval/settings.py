@@ -21,7 +21,6 @@ class IndexStatus(NamedTuple):
     """Whether an index is built, and where.
 
     Attributes:
-      directory: where it is stored.
       state: "built", or what is missing or wrong.
       dimension: components of the passage vectors; None where none are built.
     """

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.bm25.settings import Bm25Settings
-from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words
+from jaxrag.retrieval.bm25.words import bm25s, split_words
 from jaxrag.retrieval.corpus.builds import array_header, check_space
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError
@@ -55,10 +55,9 @@ class Numbered:
     """The words of a corpus as numbers.
 
     Attributes:
-      vocabulary: the number of each word.
       words: of all passages, one after the other; a memory map.
       lengths: words of each passage.
-      passages: that have each word.
+      passages: how many have each word.
     """
 
     vocabulary: dict[str, int]
@@ -85,7 +84,7 @@ def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -
     with temporary.open("wb") as stream, progress(len(passages), "indexing words") as advance:
         for start in range(0, len(passages), _CHUNK):
             chunk = passages.get(range(start, min(start + _CHUNK, len(passages))))
-            texts = [indexed_text(passage, settings) for passage in chunk]
+            texts = [f"{passage.title} {passage.text}" for passage in chunk]
             numbers = array.array("i")
             for words in split_words(texts, settings):
                 numbers.extend(vocabulary.setdefault(word, len(vocabulary)) for word in words)

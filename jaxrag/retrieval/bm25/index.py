@@ -20,7 +20,7 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
 from jaxrag.retrieval.bm25.settings import Bm25Settings
-from jaxrag.retrieval.bm25.words import RULES, bm25s, indexed_text, split_words, version
+from jaxrag.retrieval.bm25.words import RULES, bm25s, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
@@ -31,6 +31,7 @@ KIND = "bm25"
 _FOLDER = "bm25"
 _BLOCK = 128  # rows of a block whose largest score stands for them
 _BUFFERS = 1 << 28  # scores of all threads: 1 GiB
+_FIXED = {"variant": "lucene", "title": True}  # settings of earlier versions, whose indexes stay
 _SAMPLE = 1000  # passages by which the size is estimated
 _POSTING = 8  # bytes of a posting: a passage and its score
 
@@ -67,7 +68,7 @@ class Bm25(Bm25Settings):
         """
         every = -(-len(passages) // _SAMPLE) or 1
         sample = passages.get(range(0, len(passages), every))
-        words = split_words([indexed_text(passage, self) for passage in sample], self)
+        words = split_words([f"{passage.title} {passage.text}" for passage in sample], self)
         postings = sum(len({*some}) for some in words) * len(passages) / max(len(sample), 1)
         memory = 4 * len(passages) * _threads(len(passages))
         note = f"by the words of {len(sample):,} passages; the vocabulary comes on top"
@@ -183,8 +184,7 @@ def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
     """Sources of an index: corpus, settings, versions of the libraries."""
     packages = ("bm25s", "PyStemmer") if settings.stemmer != "none" else ("bm25s",)
     return {
-        # indexes of earlier versions name the variant
-        "settings": {**dataclasses.asdict(settings), "variant": "lucene", "rules": RULES},
+        "settings": {**dataclasses.asdict(settings), **_FIXED, "rules": RULES},
         "passages": {"identity": passages.identity, "count": len(passages)},
         "libraries": {name: version(name) for name in packages},
     }

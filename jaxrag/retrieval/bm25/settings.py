@@ -19,7 +19,6 @@ class Bm25Settings:
     Attributes:
       k1: saturation of a word's frequency; at 0, further occurrences add nothing.
       b: penalty of long passages, 0 to 1.
-      title: whether a passage's title counts as part of its text.
       stopwords: words left out: "english" (Lucene's 33), "english_plus" (180), another language of
         bm25s, or "none".
       stemmer: Snowball stemmer: "porter", "english", another language, or "none".
@@ -27,7 +26,6 @@ class Bm25Settings:
 
     k1: float = 0.9
     b: float = 0.4
-    title: bool = True
     stopwords: str = "english"
     stemmer: str = "porter"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxrag.retrieval.bm25.settings import Bm25Settings
 from jaxrag.text.characters import of_categories
-from jaxrag.types import InputError, Passage
+from jaxrag.types import InputError
 
 RULES = 3
 """Part of an index's identity: increase it when texts are split otherwise."""
@@ -30,11 +30,6 @@ _UNSPACED = (
 
 _FORMS = "\u00ad\u0640\u2e80-\u2fdf\ufb00-\ufdff\ufe70-\ufeff\uff01-\uffef"
 """Characters that are forms of others: wide, narrow, joined or stretched; and soft hyphens."""
-
-
-def indexed_text(passage: Passage, settings: Bm25Settings) -> str:
-    """The text of a passage whose words are indexed."""
-    return f"{passage.title} {passage.text}" if settings.title else passage.text
 
 
 def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]:

@@ -34,11 +34,10 @@ _SHARE = 0.5
 
 
 class Slab(NamedTuple):
-    """Consecutive rows on the devices.
+    """Consecutive rows on the devices, padded to the size of all slabs.
 
     Attributes:
       first: number of the first row.
-      vectors: the rows, padded to the size of all slabs.
       bias: added to the scores: -inf for padding and, for distances, -|p|^2 / 2; None: nothing.
     """
 
@@ -52,8 +51,6 @@ class DeviceRows:
     """Iterates over the slabs of a matrix; a matrix that fits the budget is one slab, kept.
 
     Attributes:
-      matrix: on disk.
-      mesh: of the devices.
       distances: whether the biases order rows by distance.
       dtype: of the rows on the devices.
       slab: rows of a slab.

@@ -104,17 +104,14 @@ class ExactIndex:
         """Loads the matrix of ``passages`` onto the devices, if it fits.
 
         Args:
-          directory: of the matrix.
+          directory, passages, made_by, verify: see `open_matrix`.
           encoder: of queries.
-          passages: its corpus.
           metric: how passages are scored.
           devices: over which rows are sharded; None: all of this process.
           memory: most bytes of all devices' memory for vectors; a larger matrix is read from disk
             at each search. None: see `device_budget`.
-          first_pass: float type of the first pass; None: see `fast_type`. Results do not depend on
-            it.
-          made_by: see `open_matrix`.
-          verify: see `open_matrix`.
+          first_pass: float type of the first pass, on which results do not depend; None: see
+            `fast_type`.
 
         Raises:
           InputError: an unknown metric; see `open_matrix`.
@@ -317,25 +314,17 @@ class Exact(SearchedInFull):
 
 
 def memory_of(gigabytes: float) -> int | None:
-    """Bytes of a setting of memory; None, the default, for 0.
-
-    Raises:
-      InputError: a negative number.
-    """
+    """Bytes of a setting of memory, None for 0; InputError for a negative number."""
     if not 0 <= gigabytes < float("inf"):
         raise InputError(f"memory_gb is {gigabytes}; it must be a number of gigabytes from 0 up")
     return int(gigabytes * 1e9) or None
 
 
 def exact_footprint(cells: int, memory_gb: float, devices: Devices | None = None) -> Footprint:
-    """Bytes of an exact index of ``cells`` stored numbers, in float16 on disk.
+    """Bytes of an exact index of ``cells`` (rows x dimension) numbers, in float16 on disk.
 
-    Vectors that exceed the budget take the memory of the slabs in which they are read.
-
-    Args:
-      cells: rows times dimension.
-      memory_gb: see `Exact`.
-      devices: by default those of this process.
+    Vectors that exceed the budget take the memory of the slabs in which they are read. ``devices``:
+    by default those of this process.
     """
     devices = devices or Devices.of(jax.local_devices())
     budget = memory_of(memory_gb) or device_budget(devices)

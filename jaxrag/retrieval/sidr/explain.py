@@ -38,7 +38,6 @@ class Match(NamedTuple):
     """Why a passage was found for a question.
 
     Attributes:
-      question, passage: the texts.
       score: the sum of all terms.
       terms: terms above 0, largest first; equal terms by token id.
     """

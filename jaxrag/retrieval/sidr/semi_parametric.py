@@ -45,9 +45,7 @@ class SidrIndex:
     Attributes:
       identity: canonical JSON of the search, the encoder and the index.
       encoder: of questions, and in late search of passages.
-      passages: the corpus.
       index: of token sets for "late" and "beta", of vectors for "alpha" and "parametric".
-      search: the search.
       m: number of passages that late search reranks.
       vectors: cache of passages' vectors, for late search.
     """
@@ -122,10 +120,7 @@ class SidrIndex:
 class PassageVectors:
     """Cache of E(d) of passages of a corpus, embedded on first use.
 
-    Args:
-      encoder: of passages.
-      passages: the corpus.
-      limit: limit of cached vectors, least recently used evicted first; 8 bytes an entry.
+    ``limit``: of cached vectors, least recently used evicted first; 8 bytes an entry.
     """
 
     def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:

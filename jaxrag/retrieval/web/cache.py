@@ -67,7 +67,7 @@ class WebCache:
     ) -> dict[str, tuple[int, ...]]:
         """The stored searches of an edition among the queries: rows of passages, best first."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
-        held = self._store.get(list(set(keys.values())))
+        held = self._store.get([*keys.values()])
         return {
             query: tuple(json.loads(held[key])["rows"])
             for query, key in keys.items()
@@ -86,17 +86,12 @@ class WebCache:
         return self.searches(source, edition, [query])[query]
 
     def pages(self, rows: Sequence[int]) -> list[WebPage]:
-        """The pages of these rows, in the given order.
-
-        Raises:
-          KeyError: an unknown row.
-        """
-        keys = [entry_key(_PASSAGE, "", str(row)) for row in rows]
-        held = self._store.get(list(set(keys)))
-        missing = [row for row, key in zip(rows, keys, strict=True) if key not in held]
-        if missing:
+        """The pages of these rows, in the given order; KeyError for an unknown row."""
+        keys = {row: entry_key(_PASSAGE, "", str(row)) for row in rows}
+        held = self._store.get([*keys.values()])
+        if missing := [row for row, key in keys.items() if key not in held]:
             raise KeyError(missing[0])
-        return [page_from(json.loads(held[key])) for key in keys]
+        return [page_from(json.loads(held[keys[row]])) for row in rows]
 
     def counts(self) -> tuple[int, int]:
         """Numbers of stored searches and passages."""

@@ -27,7 +27,6 @@ class BraveClient:
     """Client of Brave's web search, ``GET /res/v1/web/search`` (api.search.brave.com).
 
     Args:
-      url: address of the API.
       key: the subscription's token; sent in the request's header and shown nowhere.
       rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """
@@ -129,7 +128,6 @@ class SearxngClient:
     used.
 
     Args:
-      url: the instance's address.
       key: bearer token, for an instance behind a proxy that needs one; "" sends none.
       rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """

@@ -31,9 +31,7 @@ class WebPage(NamedTuple):
 def plain(text: object, *, tags: bool = False) -> str:
     """A text of a result as one line; "" if it is not a string.
 
-    Args:
-      text: as the engine returned it.
-      tags: whether it is HTML, whose tags are removed and whose entities are decoded.
+    ``tags``: whether it is HTML, whose tags are removed and whose entities are decoded.
     """
     if not isinstance(text, str):
         return ""
@@ -69,11 +67,7 @@ def passage_of(page: WebPage) -> Passage:
 
 
 def row_in(passage_id: str) -> int:
-    """The row of a passage's id.
-
-    Raises:
-      KeyError: not an id of a passage from the web.
-    """
+    """The row of a passage's id; KeyError if it is not of a passage from the web."""
     if (match := _ID.search(passage_id)) is None:
         raise KeyError(passage_id)
     return int(match[1], 16)

@@ -262,17 +262,15 @@ def import_published(
 
     The passages go to ``directory/passages`` (all or nothing), then the vectors to
     ``directory/vectors``, see `import_vectors`. Everything is streamed: memory holds a chunk of
-    vectors and, while the passages are written, about 20 bytes for each. The sources are not needed
-    afterwards.
+    vectors and, while the passages are written, about 20 bytes for each.
 
     Args:
-      source: folder of the published files, see `ParquetVectors.open`.
+      source: folder of the published files, see `ParquetVectors.open`; not needed afterwards.
       dimension: length of the query encoder's vectors.
-      directory, dtype, shard_rows: see `import_vectors`.
 
     Raises:
-      InputError: invalid files (see `ParquetVectors.open`), a vector that is not finite or of
-        another length, a directory with something else, or a full disk.
+      InputError: invalid files, a vector that is not finite or of another length, a directory with
+        something else, or a full disk.
     """
     directory = Path(directory).expanduser().absolute()
     states = [FileState.of(path) for path in Path(source).expanduser().glob("*") if path.is_file()]
@@ -301,14 +299,9 @@ def import_flat(
     *,
     dtype: StoredType = "float16",
 ) -> None:
-    """Imports the vectors of a corpus, see `import_vectors`; the source is not needed afterwards.
+    """Imports the vectors of a corpus from a ``source`` as of `FlatVectors.open`.
 
     Some passages, spread over the corpus, are encoded and compared with their vectors before.
-
-    Args:
-      source: see `FlatVectors.open`.
-      directory, passages, dtype: see `import_vectors`.
-      encoder: of the vectors.
 
     Raises:
       InputError: an invalid file, another number or length of vectors than of the corpus and the
@@ -372,15 +365,9 @@ def import_vectors(
 ) -> None:
     """Writes published vectors to ``directory/vectors``, a matrix as `write_matrix` writes it.
 
-    Undamaged files are kept.
-
     Args:
-      published: the vectors.
       described: what tells the published files from others, plain JSON.
-      directory: made if need be.
       passages: the corpus of the vectors, in their order.
-      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
-      shard_rows: rows of one file.
       states: of the published files, in which they must remain.
 
     Raises:

@@ -181,13 +181,7 @@ def _matrix(column: Any, path: Path, start: int) -> Float[np.ndarray, "n d"]:
 
 @dataclasses.dataclass(frozen=True)
 class FlatVectors:
-    """The vectors of a file that faiss wrote of an IndexFlatIP: whole, in float32, row by row.
-
-    Attributes:
-      path: of the file.
-      count: number of vectors.
-      dimension: their length.
-    """
+    """The vectors of a file that faiss wrote of an IndexFlatIP: whole, in float32, row by row."""
 
     path: Path
     count: int

@@ -176,16 +176,6 @@ def opened(directory, queries, metric="l2"):
     return WikiDpr(exact=True)._open(directory, passages, queries, metric)
 
 
-def test_nearest_and_largest_product_agree_on_unit_vectors_only(tmp_path) -> None:
-    for unit in (True, False):
-        found = {}
-        for metric in ("l2", "inner_product"):
-            index = imported(tmp_path / f"{unit}{metric}", metric=metric, unit=unit)
-            queries = index.embed([f"q{i}" for i in range(40)])
-            found[metric] = [ranking.ids for ranking in index.search(queries, 10)]
-        assert (found["l2"] == found["inner_product"]) == unit
-
-
 def test_identity_includes_index_and_question_encoder(tmp_path) -> None:
     index = imported(tmp_path / "a", metric="l2")
     told = json.loads(index.identity)

@@ -91,19 +91,16 @@ class ScannIndex:
         """Opens the index of the matrix in ``directory``, building what is missing or damaged.
 
         The files go to a folder beside the matrix, one for each ``settings``: a tree trained on a
-        sample, then each row's leaf and code. What an interrupted build has finished is kept. The
-        default number of leaves is found by measuring recall@10 against exact search on 200
-        queries, once, see `jaxrag.retrieval.dense.scann.recall`.
+        sample, then each row's leaf and code.
 
         Args:
-          directory: as of `ExactIndex.open`, as are the next three.
+          directory, passages, made_by, verify: see `open_matrix`; ``verify`` also of the index's
+            own files.
           encoder: of queries.
-          passages: its corpus.
-          made_by: see `open_matrix`.
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
-          recall: recall@10 that the default number of leaves reaches.
-          verify: see `open_matrix`; also of the index's own files.
+          recall: recall@10 that the default number of leaves reaches, measured once, see
+            `jaxrag.retrieval.dense.scann.recall`.
 
         Raises:
           InputError: see `open_matrix`; settings out of range; a full disk.
@@ -174,8 +171,6 @@ class _Files:
     Attributes:
       folder: beside the matrix.
       source: manifest settings: the matrix and the settings of the training.
-      rows: number of rows.
-      settings: of the training.
     """
 
     folder: Path
@@ -185,7 +180,6 @@ class _Files:
 
     @classmethod
     def beside(cls, directory: Path, matrix: Manifest, settings: ScannSettings) -> _Files:
-        """The files of the index of a matrix."""
         source = {"matrix": matrix.content, "training": dataclasses.asdict(settings)}
         folder = directory / f"scann-{digest(canonical(source))[:8]}"
         return cls(folder, source, matrix.settings["passages"]["count"], settings)
@@ -277,7 +271,6 @@ def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
     before, every = Recall.read(folder), index.leaves_to_search
     if leaves := before.leaves(target):
         return leaves
-    _log.info("measuring ScaNN's recall against exact search")
     exact = ExactIndex.open(
         index.matrix.directory,
         index.encoder,

@@ -18,13 +18,7 @@ _BATCH = 256  # queries that one of its threads gets at once
 
 @dataclasses.dataclass(frozen=True)
 class Searchers:
-    """ScaNN's searchers of consecutive ranges of rows, which share a tree.
-
-    Attributes:
-      shards: one searcher a shard.
-      rows: number of rows of each.
-      metric: of the scores.
-    """
+    """ScaNN's searchers of consecutive ranges of so many ``rows``, which share a tree."""
 
     shards: tuple[Any, ...]
     rows: tuple[int, ...]

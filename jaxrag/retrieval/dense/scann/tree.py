@@ -69,14 +69,7 @@ class ScannSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A trained tree with the centers of its codes.
-
-    Attributes:
-      directory: of ScaNN's files.
-      settings: that it was trained with.
-      leaf_centers: of the leaves.
-      code_centers: 16 of each block of dimensions.
-    """
+    """A trained tree with the centers of its codes, 16 of each block of dimensions."""
 
     directory: Path
     settings: ScannSettings

@@ -55,16 +55,6 @@ def scann(source):
     return ScannIndex.open(*source, settings=TREE, leaves_to_search=50)
 
 
-def test_recall(source, scann) -> None:
-    truth = ExactIndex.open(*source).search(source[1].query_vectors, 10)
-    found = scann.search(source[1].query_vectors, 10)
-    assert recall(found, truth) > 0.97
-    everywhere = ScannIndex.open(*source, settings=TREE, leaves_to_search=141)
-    assert recall(everywhere.search(source[1].query_vectors, 10), truth) > 0.995
-    nowhere = ScannIndex.open(*source, settings=TREE, leaves_to_search=1)
-    assert recall(nowhere.search(source[1].query_vectors, 10), truth) < 0.9
-
-
 def test_scores_are_those_of_exact_search_in_order(source, scann) -> None:
     queries = source[1].query_vectors[:8]
     exact = ExactIndex.open(*source).search(queries, ROWS)
