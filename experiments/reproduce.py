@@ -5,15 +5,15 @@
 
 Executes every run of a table and all that these need (trainings, labels, rewards), each in a
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
-an interruption. The table is written to ``WORKDIR/SCALE/ID.html``, ``.md``, ``.json``, ``.csv`` and
-``.tex``: our value with its interval, and beside the paper's models the printed value, and whether
-they agree. A figure is written as SVG files, with its numbers as ``.json``; it is drawn by
-matplotlib, the extra ``figures``.
+an interruption. The table is written to ``WORKDIR/SCALE/ID.md``, ``.tex`` and ``.json``: our value
+with its interval, and beside the paper's models the printed value, and whether they agree. A figure
+is written as SVG files, with its numbers as ``.json``; it is drawn by matplotlib, the extra
+``figures``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr,7B`` makes a part of the table, ``--only=-rerank`` all but a part; parts that
-earlier commands made with the same settings stay. ``--limit=500`` answers the first 500 questions
+``--only=hotpotqa,dtr,7B`` makes a part of the table, ``--only=-rerank`` all but a part; the table
+also has the rows whose jobs are finished already. ``--limit=500`` answers the first 500 questions
 of each run that is shown. docs/reproduce.md has the flags of other models, data and settings
 (``--reader``, ``--corpus``, ``--thresholds`` and others, which a page's heading names), and of
 engines.
@@ -42,9 +42,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
-import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,13 @@ from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
     Need,
-    add_requirements,
-    key_variables,
     measured_rates,
     needs_grid,
     overview,
     paid_lines,
     read_rate,
     refuse_problems,
+    requirements,
     totals_text,
 )
 from jaxrag.reproduction.choices import (
@@ -86,9 +84,8 @@ from jaxrag.reproduction.choices import (
     work_of,
 )
 from jaxrag.reproduction.claims_page import claims_page
-from jaxrag.reproduction.listing import listing, result_file
+from jaxrag.reproduction.listing import listing, parts_of, read_result, result_file
 from jaxrag.reproduction.measures import Results, describe_runs, job_seconds
-from jaxrag.reproduction.parts import Part, combine, earlier_parts
 from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
@@ -96,8 +93,8 @@ from jaxrag.reproduction.prompt_files import (
     replacement_record,
 )
 from jaxrag.reproduction.result_pages import write_pages
-from jaxrag.reproduction.tables import Figure, Picture, Scale, Table
-from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.reproduction.tables import Picture
+from jaxrag.reproduction.work import Work
 from jaxrag.types import InputError
 
 _WIDTH = 120
@@ -112,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     names, values = read_command(argv)
     papers = [name for name in names if name in PAPERS]
     names = [name for name in names if name not in PAPERS]
-    console, errors = Console(width=max(Console().width, _WIDTH)), 0
+    console = Console(width=max(Console().width, _WIDTH))
     if values.prompts and (checked := names or (_all(values) if values.check else [])):
         used = prompt_sets(ALL, checked, values)
         check_replacements(read_replacements(values.prompts), used)
@@ -120,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
         check_matplotlib()
     if values.list:
         directories, papers = [Path(values.workdir), _RECORDS], papers or PAPERS
-        for grid in listing(ALL, directories, missing_keys, papers=papers):
+        for grid in listing(ALL, directories, papers):
             console.print(grid.terminal())
         tables = printed_tables().values()
         count = sum(one.count for one in tables if one.id.partition("/")[0] in papers)
@@ -132,11 +129,7 @@ def main(argv: Sequence[str]) -> int:
     for name in names:
         add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
     refuse_problems(work, PUBLISHED, Devices.of(jax.local_devices()))
-    for name in names:
-        if name in ALL.tables:
-            errors += _make_table(name, ALL.tables[name], values, console)
-        if name in ALL.figures:
-            errors += _make_figure(name, ALL.figures[name], values)
+    errors = sum(_make(name, values, console) for name in names)
     if values.pages:
         for path in write_pages(ALL, CLAIMS, Path(values.workdir), Path(values.pages)):
             print(f"wrote {path}")
@@ -218,10 +211,15 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
                 raise
             console.print(f"{name} is left out: {error}", highlight=False)
             continue
-        new = add_requirements(needs, work, PUBLISHED, devices)
+        new = {
+            path: requirements(path.name, job, PUBLISHED, devices)
+            for path, job in work.jobs.items()
+            if path not in needs
+        }
+        needs |= new
         console.print(f"{name}: {len(new)} jobs that no table before it has")
         if new:
-            console.print(needs_grid(new, rates).terminal())
+            console.print(needs_grid([*new.values()], rates).terminal())
     for text in (
         *overview(work, needs.values(), PUBLISHED, devices),
         *paid_lines(needs.values(), prices(), values.search_price),
@@ -238,102 +236,71 @@ def _devices(values: Any) -> Devices:
     return Devices(values.devices or 1, 1e9 * values.device_memory)
 
 
-def missing_keys(name: str) -> list[str]:
-    """Environment variables that a table or figure needs at paper scale and that are not set."""
-    work = Work("")
-    add(ALL, work, name, "paper")
-    needed = sorted({key for job in work.jobs.values() for key in key_variables(job)})
-    return [key for key in needed if not os.environ.get(key)]
+def _make(name: str, values: Any, console: Console) -> int:
+    """Makes a table or figure, writes and prints it; number of questions and jobs that failed.
 
-
-def _execute(work: Work, results: Iterable[Results]) -> int:
-    """Executes the jobs of some results; number of questions, and of jobs, that failed."""
-    errors = work.execute([path for one in results for path in one.paths])
-    return errors + len(work.failed)
-
-
-def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
-    """Makes a table, writes and prints it; the number of questions that failed."""
-    scale: Scale = values.scale
-    printed, work = printed_tables()[name], work_of(ALL, [name], values)
-    earlier, missing = (
-        _earlier_parts(name, values),
-        parts_to_make(ALL, name, values)[len(values.only) :],
-    )
-
-    def add_part(only: Sequence[str]) -> dict[tuple[int, str], Results]:
-        return add_table(work, table, printed, scale, [*only, *missing])
-
-    errors = _execute(work, add_part(values.only).values())
-    results, parts = combine(values.only, earlier, add_part, work.finished)
+    A table also has the rows and data sets beside ``--only`` whose jobs are finished.
+    """
+    work, made = work_of(ALL, [name], values), parts_to_make(ALL, name, values)
+    results = add(ALL, work, name, values.scale, made)
+    errors = work.execute([path for one in results.values() for path in one.paths])
+    errors += len(work.failed)
+    parts, file = [values.only], _file(name, values, "json")
+    if name in ALL.tables and values.only:
+        whole = add(ALL, work, name, values.scale, made[len(values.only) :])
+        results = {
+            place: one
+            for place, one in whole.items()
+            if place in results or all(map(work.finished, one.paths))
+        }
+        earlier = read_result(file) if file.is_file() else {}
+        if earlier.get("command") == _command(name, values):
+            parts = [one for one in parts_of(earlier) if one != values.only] + parts
     record = _record(name, values, parts, work, results.values())
-    cells = table_cells(
-        table, printed, scale, results,
-        whole=not values.limit, substituted=bool(record["substitutes"]),
-    )  # fmt: skip
-    record |= as_json(cells, printed)
-    if table.draw and all(one.there for one in results.values()):
-        record["pictures"] = _draw(table.draw(results), values)
-    text = page.markdown(cells, table, printed, record)
-    html = page.html(cells, table, printed, record)
-    written = {
-        "json": json.dumps(record, indent=1, allow_nan=False) + "\n",
-        "md": text,
-        "html": html,
-        "csv": page.csv(cells, printed),
-        "tex": page.latex(cells, printed),
-    }
-    for ending, content in written.items():
-        write_text(_file(name, values, ending), content)
-    for grid in page.grids(cells, printed):
-        console.print(grid.terminal())
-    print(page.summary(cells, printed))
-    page_file = _file(name, values, "html")
-    print(f"wrote {page_file}, .md, .json, .csv, .tex")
-    return errors
-
-
-def _make_figure(name: str, figure: Figure, values: Any) -> int:
-    """Makes a figure and writes it; the number of questions that failed."""
-    scale: Scale = values.scale
-    work = work_of(ALL, [name], values)
-    earlier, missing = (
-        _earlier_parts(name, values),
-        parts_to_make(ALL, name, values)[len(values.only) :],
-    )
-
-    def add_part(only: Sequence[str]) -> dict[str, Results]:
-        return add_figure(work, name, figure, scale, [*only, *missing])
-
-    errors = _execute(work, add_part(values.only).values())
-    results, parts = combine(values.only, earlier, add_part, work.finished)
-    if not all(one.there for one in results.values()):
-        print("the figure is drawn when the jobs of all its parts have ended without errors")
+    drawn = all(one.there for one in results.values())
+    if name in ALL.tables:
+        _write_table(name, values, results, record, console)
+        if (draw := ALL.tables[name].draw) and drawn:
+            record["pictures"] = _draw(name, draw(results), values)
+    elif drawn:
+        figure = ALL.figures[name]
+        record["pictures"] = _draw(name, figure.draw(figure.title, results), values)
+    else:
+        print("the figure is drawn when all its jobs have ended without errors")
         return errors
-    record = _record(name, values, parts, work, results.values())
-    record["pictures"] = _draw(figure.draw(results), values)
-    file = _file(name, values, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
 
 
-def _earlier_parts(name: str, values: Any) -> list[Part]:
-    """The parts that a new part joins; a whole table or figure replaces them."""
-    file = _file(name, values, "json")
-    return earlier_parts(file) if values.only else []
+def _write_table(
+    name: str, values: Any, results: Mapping[Any, Results], record: dict[str, Any], console: Console
+) -> None:
+    """Writes and prints a table; its cells are added to the record."""
+    table, printed = ALL.tables[name], printed_tables()[name]
+    cells = table_cells(
+        table, printed, values.scale, results,
+        whole=not values.limit, substituted=bool(record["substitutes"]),
+    )  # fmt: skip
+    record |= as_json(cells, printed)
+    write_text(_file(name, values, "md"), page.markdown(cells, table, printed, record))
+    write_text(_file(name, values, "tex"), page.latex(cells, printed))
+    for grid in page.grids(cells, printed):
+        console.print(grid.terminal())
+    print(page.summary(cells, printed))
+    print(f"wrote {_file(name, values, 'md')}, .tex and .json")
 
 
-def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
+def _draw(name: str, pictures: Sequence[Picture], values: Any) -> dict[str, object]:
     """Writes pictures; what they show, by name."""
     for picture in pictures:
-        file = _file(picture.name, values, "svg")
+        file = _file(f"{name}{picture.suffix}", values, "svg")
         write_text(file, picture.svg)
         print(f"wrote {file}")
-    return {picture.name: picture.numbers for picture in pictures}
+    return {f"{name}{picture.suffix}": picture.numbers for picture in pictures}
 
 
 def _record(
-    name: str, values: Any, parts: list[Part], work: Work, results: Iterable[Results]
+    name: str, values: Any, parts: list[list[str]], work: Work, results: Iterable[Results]
 ) -> dict[str, Any]:
     files = read_replacements(values.prompts)
     used = prompt_sets(ALL, [name], values) if files else []

@@ -256,7 +256,7 @@ TABLES = {
         _questions,
         {"rewriter_ranker_topk": Line(_RANKED_REWARDS.job, others=_STRATEGIES)},
         measures={"best_fixed_k": figures.best_fixed_k},
-        draw=functools.partial(figures.strategies, "ars/figure4"),
+        draw=figures.strategies,
     ),
 }
 
@@ -273,14 +273,14 @@ FIGURES = {
         _DATASETS,
         _questions,
         _BANDIT | {figures.WHOLE: _whole},
-        functools.partial(figures.rewards_by_epoch, "ars/figure5", "Weighted reward by epoch"),
+        figures.rewards_by_epoch,
     ),
     "ars/figure6": Figure(
         "K that the bandit chose for the test questions after the last epoch",
         _DATASETS,
         _questions,
         _BANDIT,
-        functools.partial(figures.kept_histograms, "ars/figure6", "Rewrites kept"),
+        figures.kept_histograms,
     ),
     "ars/figure7": Figure(
         "K that bandits chose under penalties lambda",
@@ -289,8 +289,6 @@ FIGURES = {
         _BANDIT,
         functools.partial(
             figures.kept_histograms,
-            "ars/figure7",
-            "Rewrites kept by lambda",
             schemes=tuple(RewardScheme(penalty=penalty).name for penalty in LAMBDAS),
         ),
     ),
@@ -299,7 +297,7 @@ FIGURES = {
         _DATASETS,
         _questions,
         {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
-        functools.partial(figures.seconds, "ars/figure8", "Seconds a question", _PIPELINES),
+        functools.partial(figures.seconds, pipelines=_PIPELINES),
         {label: (job,) for label, job in _PIPELINES.items()},
     ),
 }

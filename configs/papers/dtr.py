@@ -146,27 +146,23 @@ def _geometry(setting: Setting) -> GoldGeometry:
     return dataclasses.replace(job, run=run)
 
 
+_BOTH = {**_DIRECT, **_ALWAYS}
 FIGURES = {
     "dtr/figure3": Figure(
         "EM without retrieval and query ratio over the threshold",
         ("hotpotqa", "nq"),
         questions,
         _DIRECT,
-        functools.partial(
-            threshold_curves, "dtr/figure3", "Uncertainty, accuracy and query ratio", SIZES
-        ),
+        functools.partial(threshold_curves, jobs=SIZES),
         _BY_SIZE,
     ),
     "dtr/figure5": Figure(
         "EM gain of retrieving over the threshold, by model size and by retrieval",
         ("hotpotqa", "nq"),
         questions,
-        {**_DIRECT, **_ALWAYS, **_BY_MECHANISM},
+        {**_BOTH, **_BY_MECHANISM},
         functools.partial(
-            gain_curves,
-            "dtr/figure5",
-            "Uncertainty scaling",
-            {"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS},
+            gain_curves, blocks={"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS}
         ),
         {**_SIZE_GAINS, **_MECHANISM_GAINS},
     ),
@@ -176,19 +172,15 @@ FIGURES = {
         SETS,
         questions,
         _DIRECT,
-        functools.partial(
-            ratio_curves, "dtr/figure16", "Accuracy without retrieval, least uncertain first", SIZES
-        ),
+        functools.partial(ratio_curves, jobs=SIZES),
         _BY_SIZE,
     ),
     "dtr/figure17": Figure(
         "EM gain of retrieving over the threshold, by model size",
         SETS,
         questions,
-        {**_DIRECT, **_ALWAYS},
-        functools.partial(
-            gain_curves, "dtr/figure17", "Uncertainty scaling by model size", {"": _SIZE_GAINS}
-        ),
+        _BOTH,
+        functools.partial(gain_curves, blocks={"": _SIZE_GAINS}),
         _SIZE_GAINS,
     ),
     "dtr/figure18": Figure(
@@ -196,9 +188,7 @@ FIGURES = {
         SETS,
         questions,
         {"7B": _DIRECT["7B"], **_BY_MECHANISM},
-        functools.partial(
-            gain_curves, "dtr/figure18", "Uncertainty scaling by retrieval", {"": _MECHANISM_GAINS}
-        ),
+        functools.partial(gain_curves, blocks={"": _MECHANISM_GAINS}),
         _MECHANISM_GAINS,
     ),
 }

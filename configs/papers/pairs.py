@@ -116,22 +116,21 @@ TABLES = {
             "regression_intercept": gold_figures.alpha_intercept,
             "n_samples": gold_figures.alpha_count,
         },
-        draw=functools.partial(gold_figures.alpha_scatter, "pairs/figure10"),
+        draw=gold_figures.alpha_scatter,
     ),
 }
 
 
-def _groups(number: int, metric: Metric, printed: str) -> Figure:
-    title = f"{printed} of questions by the gate's decision"
+def _groups(metric: Metric, printed: str) -> Figure:
     return Figure(
-        title,
+        f"{printed} of questions by the gate's decision",
         ALL_SETS,
         questions,
         {
             JOB: lambda setting: _run("pairs", None, setting),
             ALWAYS: lambda setting: _run("dpr_ais", None, setting),
         },
-        functools.partial(group_bars, f"pairs/figure{number}", title, metric, printed),
+        functools.partial(group_bars, metric=metric, y_title=printed),
     )
 
 
@@ -139,34 +138,23 @@ def gold_figures_of(
     paper: str, first: int, geometry: Callable[[Setting], GoldGeometry]
 ) -> dict[str, Figure]:
     """Four figures of hotpotqa's gold passages, which PAIRS and DTR print under other numbers."""
-    similarities, ranks, xy, polar = (f"{paper}/figure{first + n}" for n in range(4))
     drawn = {
-        similarities: (
-            "cosine of questions and gold documents",
-            functools.partial(gold_figures.similarities, similarities),
-        ),
-        ranks: (
-            "rank of gold documents in the search by the question",
-            functools.partial(gold_figures.ranks, ranks),
-        ),
-        xy: (
-            "documents around the question, xy",
-            functools.partial(gold_figures.positions, xy, polar=False),
-        ),
-        polar: (
-            "documents around the question, polar",
-            functools.partial(gold_figures.positions, polar, polar=True),
+        "cosine of questions and gold documents": gold_figures.similarities,
+        "rank of gold documents in the search by the question": gold_figures.ranks,
+        "documents around the question, xy": gold_figures.positions,
+        "documents around the question, polar": functools.partial(
+            gold_figures.positions, polar=True
         ),
     }
     return {
-        name: Figure(title, ("hotpotqa",), questions, {JOB: geometry}, draw)
-        for name, (title, draw) in drawn.items()
+        f"{paper}/figure{n}": Figure(title, ("hotpotqa",), questions, {JOB: geometry}, draw)
+        for n, (title, draw) in enumerate(drawn.items(), first)
     }
 
 
 FIGURES = {
-    "pairs/figure3": _groups(3, "exact_match", "EM"),
-    "pairs/figure11": _groups(11, _f1, "F1"),
+    "pairs/figure3": _groups("exact_match", "EM"),
+    "pairs/figure11": _groups(_f1, "F1"),
     **gold_figures_of("pairs", 5, _geometry),
 }
 LEFT_OUT = {

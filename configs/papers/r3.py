@@ -31,6 +31,7 @@ from jaxrag.methods.r3 import r3 as method
 from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
 from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
+from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.retriever_figures import (
     accuracy_curves,
@@ -469,8 +470,8 @@ _SEARCHES: Mapping[str, Callable[[Setting], TrainR3]] = {
 }
 
 
-def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
-    draw = functools.partial(accuracy_curves, name, title, [*jobs])
+def _progress(title: str, jobs: Mapping[str, Any]) -> Figure:
+    draw = functools.partial(accuracy_curves, trainings=[*jobs])
     series = {label: (label,) for label in jobs}
     return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series, seeds=True)
 
@@ -484,27 +485,18 @@ def _both_searches(setting: Setting) -> RetrieverComparison:
     return RetrieverComparison(indexes, (_test(setting),), depths=(1, 5), cutoff=5, limit=limit)
 
 
-_LATE = "Late and full parametric search"
 FIGURES = {
     "r3/appendix_h": Figure(
-        _LATE,
+        "Late and full parametric search",
         ("nq", "triviaqa"),
         _data,
-        {"searches": _both_searches},
-        functools.partial(
-            metric_bars,
-            "r3/appendix_h",
-            _LATE,
-            "searches",
-            ("late", "full"),
-            "answer@1",
-            "answer@1, %",
-        ),
+        {JOB: _both_searches},
+        functools.partial(metric_bars, retrievers=("late", "full"), metric="answer@1"),
         seeds=True,
     ),
-    "r3/figure4": _progress("r3/figure4", "Offline and online learning", _PHASES),
-    "r3/figure5": _progress("r3/figure5", "Retrieval during the training", _SEARCHES),
-    "r3/figure7": _progress("r3/figure7", "Retrieval during the training", _SEARCHES),
+    "r3/figure4": _progress("Offline and online learning", _PHASES),
+    "r3/figure5": _progress("Retrieval during the training", _SEARCHES),
+    "r3/figure7": _progress("Retrieval during the training", _SEARCHES),
 }
 LEFT_OUT = {
     "r3/figure1": "a picture of the idea",

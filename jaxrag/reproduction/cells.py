@@ -30,10 +30,8 @@ def table_cells(
     """The cells of a table whose jobs have been executed, by rows, means over data sets last.
 
     Args:
-      table: the declaration.
-      printed: the printed table.
-      scale: of the results.
-      results: by row and questions, as `work.add_table` returns them.
+      table, printed, scale: the declaration, the printed table, and where it was made.
+      results: as `work.add_table` returns them.
       whole: whether runs answered all questions.
       substituted: whether other models or data stand for the paper's; then no printed value stands
         beside ours.
@@ -123,7 +121,8 @@ class _Measured:
         if compared is not None and row.minus is not None:
             ours, theirs = (self._value(n, column, compared) for n in (number, row.minus))
             return None if ours is None or theirs is None else difference(ours, theirs)
-        if outputs is None or self._table.reason(row, metric, self._scale) or not outputs.there:
+        left_out = self._table.without(row.method, self._scale)
+        if outputs is None or left_out or not outputs.there:
             return None
         measures = {**self._table.measures, **self._table.lines[row.method].measures}
         if metric in measures:
@@ -191,11 +190,7 @@ def _seeds_of(cell: Cell, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
-    """The cells of a table's record, as `as_json` wrote them.
-
-    Args:
-      record: of the table.
-      file: where it was read, for the message.
+    """The cells of a table's record, as `as_json` wrote them into a file.
 
     Raises:
       InputError: they are damaged.

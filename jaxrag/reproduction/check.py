@@ -66,10 +66,7 @@ _SIDR_TOKENS = 128  # of a passage, at most
 class PublishedModels(NamedTuple):
     """Facts about published checkpoints, by their names.
 
-    Attributes:
-      dimensions: lengths of the vectors of encoders.
-      parameters: numbers of parameters, in billions.
-      decoders: shapes of language models.
+    These are lengths of vectors, numbers of parameters in billions, and shapes of language models.
     """
 
     dimensions: Mapping[str, int]
@@ -91,13 +88,12 @@ class Need(NamedTuple):
       name: of the job's directory.
       kind: "run", or the kind of another job.
       model: the language model that answers; "" for a job without one.
-      questions, passages: their numbers, of questions at most the run's limit; None where they are
-        not known from settings alone.
-      corpus: name of what is searched; "" for a job that does not search.
-      costs: expected costs of all questions by name, see `jaxrag.runs.calls`; None if not known, as
-        of trainings that ask a language model; empty for a job without one.
-      index: the index with its bytes on disk and in memory; "" without one.
-      api: name of the model if a paid service answers, or "".
+      questions, passages: their numbers, of questions at most the run's limit; None if not known.
+      corpus: what is searched.
+      costs: of all questions by name, see `jaxrag.runs.calls`; None if not known, as of trainings
+        that ask a language model.
+      index: the index with its bytes on disk and in memory.
+      api: the model of a paid service.
       paid_search: whether each search is paid for.
     """
 
@@ -113,10 +109,7 @@ class Need(NamedTuple):
     paid_search: bool = False
 
     def seconds(self, rates: Mapping[str, Rate]) -> float | None:
-        """Seconds in which the model reads and writes all tokens; None if not known.
-
-        ``rates`` are by model, "" of all that are not named.
-        """
+        """Seconds of reading and writing all tokens, by rates of models, "" of others; or None."""
         rate = rates.get(self.model, rates.get(""))
         if self.costs is None or rate is None:
             return None
@@ -124,36 +117,12 @@ class Need(NamedTuple):
         return sum(count / speed for count, speed in zip(tokens, rate, strict=True))
 
 
-def requirements(
-    name: str,
-    job: Job,
-    published: PublishedModels,
-    devices: Devices,
-    *,
-    root: Path | None = None,
-    sources: Sequence[Need] = (),
-) -> Need:
-    """The requirements of a job.
-
-    Args:
-      name: of its directory.
-      job: its settings.
-      published: facts about checkpoints.
-      devices: on which it is executed.
-      root: the parent of the jobs' directories; checkpoints below it are yet to be trained.
-      sources: requirements of the jobs whose output it reads. A training on another job's pairs
-        or rewards has no data of its own; its number of questions is that of the first.
-
-    Raises:
-      InputError: its settings do not fit; the message names the setting.
-    """
-    run = _run(job)
-    kind = "run" if isinstance(job, Run) else type(job).__name__
-    count = _count_of(job) or next((need.questions for need in sources), None)
-    need = Need(name, kind, questions=count)
+def requirements(name: str, job: Job, published: PublishedModels, devices: Devices) -> Need:
+    """The requirements of a job, whose directory has this name, on some devices."""
+    run, count = _run(job), _count_of(job)
+    need = Need(name, "run" if isinstance(job, Run) else type(job).__name__, questions=count)
     if run is None:
         return need
-    check_needs(run, given=_made_later(run, root, training=run is not job))
     _, passages, corpus, task = sizes(run.data)
     model: Any = run.model
     server = isinstance(model, Server) and "api.openai.com" in model.urls
@@ -169,16 +138,6 @@ def requirements(
         takes = _footprint(run.index, passages, published, devices).text
         index = ": ".join(filter(None, (type(run.index).__name__, takes)))
     return need._replace(passages=passages, corpus=corpus, index=index, paid_search=paid)
-
-
-def _made_later(run: Run, root: Path | None, *, training: bool) -> dict[str, Any]:
-    """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
-    helpers = run.needs.helpers.items()
-    return {
-        field: None
-        for field, helper in helpers
-        if root in Path(helper.checkpoint or "").parents or (training and not helper.checkpoint)
-    }
 
 
 def _footprint(
@@ -213,22 +172,25 @@ class MemoryFit(NamedTuple):
 def memory_by_models(
     jobs: Mapping[Path, Job], published: PublishedModels, devices: Devices
 ) -> dict[str, dict[str, MemoryFit]]:
-    """Memory of jobs by the names of the language models that they load, and by the jobs' names."""
+    """Memory of jobs by the language models that they load, and by the jobs' names."""
     found: dict[str, dict[str, MemoryFit]] = {}
     for path, job in jobs.items():
-        models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
-        if _run(job):
+        if run := _run(job):
+            models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
             names = " and ".join(sorted({model.name for model in models})) or "servers' models"
-            fit = _fit(job, dict.fromkeys(models), published, devices)
+            fit = _fit(job, run, dict.fromkeys(models), published, devices)
             found.setdefault(names, {})[path.name] = fit
     return found
 
 
 def _fit(
-    job: Job, models: Collection[Local | Vllm], published: PublishedModels, devices: Devices
+    job: Job,
+    run: Run,
+    models: Collection[Local | Vllm],
+    published: PublishedModels,
+    devices: Devices,
 ) -> MemoryFit:
     """The index is that of the job's run, the encoders are the published ones."""
-    run: Any = _run(job)
     index, passages = 0.0, sizes(run.data)[1]
     if run.needs.search and (devices.cpu or not isinstance(run.index, Scann | Bm25 | Web)):
         takes = _footprint(run.index, passages, published, devices) if passages else Footprint()
@@ -259,10 +221,7 @@ def _run(job: Any) -> Run | None:
 
 
 def _count_of(job: Job) -> int | None:
-    """The number of a job's questions, at most its limit; None if neither is known.
-
-    They are of the job's own data, or of its run's.
-    """
+    """The number of questions of a job's own data or its run's, at most its limit, if known."""
     owner: Any = job if hasattr(job, "data") else getattr(job, "run", None)
     data: Any = getattr(owner, "data", ())
     count = sum(sizes(part)[0] or 0 for part in (data if isinstance(data, tuple) else (data,)))
@@ -320,13 +279,7 @@ def problems(
 
     These are settings that do not fit, sets and corpora that are not built, missing packages,
     devices, keys and checkpoints, and models that exceed the devices' memory. Servers are not
-    asked. Checkpoints below ``root`` are made by the jobs themselves.
-
-    Args:
-      jobs: by directory.
-      root: parent of the directories.
-      published: facts about checkpoints.
-      devices: on which the jobs are executed.
+    asked. Checkpoints below ``root``, the parent of the jobs' directories, are made by the jobs.
     """
     found: dict[str, list[str]] = {}
     for path, job in jobs.items():
@@ -347,7 +300,13 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
     run = job if isinstance(job, Run) else getattr(job, "run", None)
     cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
     if used := _run(job):
-        later = _made_later(used, root, training=used is not job)
+        # helpers whose checkpoints other jobs will have trained, or the job itself
+        later: dict[str, Any] = {
+            field: None
+            for field, helper in used.needs.helpers.items()
+            if root in Path(helper.checkpoint or "").parents
+            or (used is not job and not helper.checkpoint)
+        }
         yield from _refusal(lambda: check_needs(used, given=later))
     for name in key_variables(job):
         if not os.environ.get(name):
@@ -387,13 +346,10 @@ def _size(value: float) -> str:
 
 
 def measured_rates(workdir: Path) -> dict[str, Rate]:
-    """The rate of each model in finished runs on these devices: all tokens over the seconds.
+    """The rate of each model in a reproduction's finished runs on these devices.
 
-    Of a model's runs, the one with the most tokens counts. Runs that found results in a store say
-    nothing of the speed.
-
-    Args:
-      workdir: of reproductions.
+    It is all tokens over the seconds of its run with the most tokens. Runs that found results in a
+    store say nothing of the speed.
     """
     longest: dict[str, tuple[float, float]] = {}
     devices = describe_environment()["devices"]
@@ -403,11 +359,8 @@ def measured_rates(workdir: Path) -> dict[str, Rate]:
         if totals["seconds"] is None or any(e["devices"] != devices for e in head["environments"]):
             continue
         name = head["config"]["language_model"]["name"]
-        tokens, seconds = (
-            totals["prompt_tokens"] + totals["new_tokens"],
-            answering_seconds(file.parent),
-        )
-        if seconds:
+        tokens = totals["prompt_tokens"] + totals["new_tokens"]
+        if seconds := answering_seconds(file.parent):
             longest[name] = max(longest.get(name, (0.0, 0.0)), (tokens, tokens / seconds))
     return {name: Rate(rate, rate) for name, (_, rate) in longest.items()}
 
@@ -469,28 +422,14 @@ def read_rate(given: Sequence[str]) -> Rate:
     return Rate(numbers[0], numbers[-1])
 
 
-def add_requirements(
-    known: dict[Path, Need], work: Work, published: PublishedModels, devices: Devices
-) -> list[Need]:
-    """Adds the requirements of jobs, each after those that it needs; the new ones."""
-    new = [path for path in work.jobs if path not in known]
-    for path in new:
-        sources = [known[one] for one in work.needs[path]]
-        known[path] = requirements(
-            path.name, work.jobs[path], published, devices, root=work.root, sources=sources
-        )
-    return [known[path] for path in new]
-
-
 def refuse_problems(work: Work, published: PublishedModels, devices: Devices) -> None:
     """InputError with all that stops the jobs that are not finished, before the first begins."""
     todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
-    found = problems(todo, work.root, published, devices)
-    if found:
-        lines = []
-        for message, (job, *others) in found.items():
-            more = f" and {len(others)} other jobs" if others else ""
-            lines.append(f"  {message} ({job}{more})")
+    lines = []
+    for message, (job, *others) in problems(todo, work.root, published, devices).items():
+        more = f" and {len(others)} other jobs" if others else ""
+        lines.append(f"  {message} ({job}{more})")
+    if lines:
         raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))
 
 
@@ -561,10 +500,7 @@ def paid_lines(
 ) -> list[str]:
     """Calls of paid services and searches, a line each, with dollars where a price is known.
 
-    Args:
-      needs: of all jobs.
-      prices: of language models.
-      search_price: dollars for 1,000 searches; None if not known.
+    ``search_price`` is in dollars for 1,000 searches.
     """
     lines, searching = [], [need for need in needs if need.paid_search]
     for name in sorted({need.api for need in needs if need.api}):
@@ -592,8 +528,5 @@ def _paid(needs: Sequence[Need], cost: str, dollars: float | None, way_out: str)
 def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:
     """The models that jobs need, with the bytes of their weights in bfloat16."""
     names = sorted({name for job in jobs for name in checkpoints(job)})
-    texts = []
-    for name in names:
-        size = parameters.get(name)
-        texts.append(f"{name} ({size_text(round(2e9 * size))})" if size else name)
-    return ", ".join(texts)
+    sizes = {name: f" ({_size(2e9 * parameters[name])})" for name in names if name in parameters}
+    return ", ".join(f"{name}{sizes.get(name, '')}" for name in names)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.models.checkpoint.files import short_name
+from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.prompt_files import read_replacements, sets_in_use, with_prompts
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
@@ -25,16 +26,15 @@ from jaxrag.types import InputError
 
 def add(
     declared: Declarations, work: Work, name: str, scale: Scale, only: Sequence[str] = ()
-) -> None:
-    """Adds the jobs of a table, a figure, or both of a name."""
+) -> Mapping[Any, Results]:
+    """Adds the jobs of a table or figure; see `add_table` and `add_figure`."""
     if name in declared.tables:
-        add_table(work, declared.tables[name], printed_tables()[name], scale, only)
-    if name in declared.figures:
-        add_figure(work, name, declared.figures[name], scale, only)
+        return add_table(work, declared.tables[name], printed_tables()[name], scale, only)
+    return add_figure(work, name, declared.figures[name], scale, only)
 
 
 def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
-    """The directories of the jobs of tables and figures, and all that is changed in their settings.
+    """Where the jobs of tables and figures lie, and all that is changed in their settings.
 
     Raises:
       InputError: a change does not fit these tables.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,20 +45,17 @@ _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not measured", "undecided"
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of a paper about a table.
+    """A statement of a paper about a table, in our words.
 
     Attributes:
       id: such as "dtr/best-average".
-      text: the claim in our words.
       source: where the paper makes it.
-      table: the printed table.
       ours, theirs: the row that is better, and those that it is compared with.
-      metric: printed metric that is compared. `MEAN_OF_ALL`: all metrics of all data sets, their
-        mean with ``over="average"``, else each for itself.
-      over: "each" data set for itself, or their "average".
+      metric: that is compared; `MEAN_OF_ALL`: all metrics of all data sets.
+      over: "each" data set and metric for itself, or their "average".
       lower: whether a lower value is better.
       datasets: that are compared; empty for all that both rows have.
-      bound: without ``theirs``: a number in the table's unit, with which the row is compared.
+      bound: compared with instead of ``theirs``, in the table's unit.
     """
 
     id: str
@@ -103,16 +100,12 @@ class FigureClaim:
 
     Attributes:
       id, text, source, lower: as in `Claim`.
-      figure: the figure's id.
-      ours, theirs: the point that is higher, and the one that it is compared with; None is
-        ``bound``.
+      ours, theirs: the point that is higher, and the one that it is compared with, or ``bound``.
       factor: of ``theirs``: 0.9 claims that 90 % of it are reached.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
-      unit: of the difference that is shown. Values of questions are shares if it is "percent".
-      bound: without ``theirs``: a number in ``unit``.
-      over_seeds: whether a point's values are those of seeds, not of questions; a single seed
-        decides nothing.
+      unit: of the difference and of ``bound``. Values of questions are shares if it is "percent".
+      over_seeds: whether a point's values are those of seeds, not of questions.
     """
 
     id: str
@@ -134,15 +127,15 @@ class Comparison(NamedTuple):
     """A comparison of two rows or points; better is positive.
 
     Attributes:
-      subject: what is compared: the questions and the other side.
+      subject: the questions and the other side.
       unit: of the values.
       ours: our difference with its interval; None if it was not measured.
-      printed: the paper's difference; None where it prints none.
-      needed: questions (of each data set) that would decide it; None if it is decided or not known.
-      p: two-sided p-value; NaN where it is not known.
-      once: whether a single measurement was made, so that the interval has no width.
+      printed: the paper's difference, if it prints one.
+      needed: questions of each data set that would decide what is open; None if not known.
+      p: two-sided p-value, or NaN.
+      once: whether it was measured once, so that the interval has no width.
       paired: whether the values of the same questions were compared; else two independent means.
-      spread: standard deviation of a question's difference; NaN where it is not known.
+      spread: standard deviation of a question's difference, or NaN.
       freedom: degrees of freedom of p: of n seeds n - 1, of questions infinitely many.
       cell: of the better side in its table: row, data and metric; None in a figure.
     """
@@ -183,17 +176,13 @@ def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[
     columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
     compared: list[Comparison] = []
     for pair in _pairs(claim, printed):
-        each = [one for column in columns for one in pair.on(column, by_place)]
-        compared += pair.averaged(each) if each and claim.over == "average" else each
+        each = [one for column in columns for one in _compare_on(column, pair, by_place)]
+        compared += [_averaged(pair, each)] if each and claim.over == "average" else each
     return _adjusted(compared)
 
 
 def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comparison]:
-    """The comparisons of a claim, one a panel.
-
-    Args:
-      claim: the claim.
-      pictures: of the figure's record, by name: panels with series of points.
+    """The comparisons of a claim, one a panel of the pictures of its figure's record.
 
     Raises:
       KeyError: the record has no such picture.
@@ -215,7 +204,7 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
         ours = measured(claim.ours.of(series))
         theirs = measured(claim.theirs.of(series)) if claim.theirs else claim.bound
         more = {"factor": claim.factor, "over_seeds": claim.over_seeds}
-        compared.append(_measured(one, ours, theirs, lower=claim.lower, **more))
+        compared.append(_measured(one, ours, theirs, claim.lower, **more))
     return _adjusted(compared)
 
 
@@ -230,8 +219,8 @@ def _measured(
     one: Comparison,
     ours: Measured | None,
     theirs: Measured | float | None,
-    *,
     lower: bool,
+    *,
     factor: float = 1.0,
     over_seeds: bool = False,
 ) -> Comparison:
@@ -242,17 +231,16 @@ def _measured(
     if not isinstance(other, Measured):
         other = Measured(Interval(other, other, other, ours.interval.n))
     sign = -1 if lower else 1
-    names = [name for name in ours.values if name in other.values]
-    values = np.array([(ours.values[n], factor * other.values[n]) for n in names]).reshape(-1, 2)
-    each = sign * (values[:, 0] - values[:, 1])
+    mine, other = _times(sign, ours), _times(sign * factor, other)
+    each = np.array([v - other.values[n] for n, v in mine.values.items() if n in other.values])
     seeds = len(each) if over_seeds else max(len(ours.seeds), len(other.seeds))
     freedom = seeds - 1 if seeds > 1 else math.inf
     if not len(each):
-        difference = _apart(ours, other, sign, factor)
+        difference = _apart(mine.interval, other.interval)
     elif over_seeds:
         difference = seed_interval(each)
     else:
-        difference = paired(_times(sign, ours), _times(sign * factor, other)).interval
+        difference = paired(mine, other).interval
     by_questions = len(each) and not over_seeds and seeds < 2
     p = sign_flip_test(each) if by_questions else interval_p(*difference[:3], freedom=freedom)
     flat = difference.low == difference.high
@@ -276,24 +264,21 @@ def _times(factor: float, one: Measured) -> Measured:
     return Measured(Interval(mean, *sorted(ends), n=one.interval.n), values, seeds)
 
 
-def _apart(ours: Measured, theirs: Measured, sign: int, factor: float) -> Interval:
+def _apart(ours: Interval, theirs: Interval) -> Interval:
     """Difference of two independent means, from their intervals alone."""
-    mine, other = ours.interval, theirs.interval
-    mean = mine.mean - factor * other.mean
-    low = math.hypot(mine.mean - mine.low, factor * (other.high - other.mean))
-    high = math.hypot(mine.high - mine.mean, factor * (other.mean - other.low))
-    ends = sorted((sign * (mean - low), sign * (mean + high)))
-    return Interval(sign * mean, *ends, n=min(mine.n, other.n) or mine.n)
+    mean = ours.mean - theirs.mean
+    low = math.hypot(ours.mean - ours.low, theirs.high - theirs.mean)
+    high = math.hypot(ours.high - ours.mean, theirs.mean - theirs.low)
+    return Interval(mean, mean - low, mean + high, n=min(ours.n, theirs.n) or ours.n)
 
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
     """Printed differences of the compared rows; positive where the claim holds."""
-    effects = []
+    means: list[float | None] = []
     for pair in _pairs(claim, printed):
-        shared = pair.shared(printed.rows[pair.ours].datasets)
-        groups = [[value] for value in shared] if claim.over == "each" else [shared]
-        effects += [pair.effect(group) for group in groups]
-    return [effect for effect in effects if effect is not None]
+        effects = [*pair.effects.values()]
+        means += effects if claim.over == "each" else [_mean(effects)]
+    return [mean for mean in means if mean is not None]
 
 
 def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
@@ -313,104 +298,106 @@ def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
     return numbers
 
 
-def _pairs(claim: Claim, printed: PrintedTable) -> list[_Pair]:
-    ours = rows_of(claim.ours, printed, claim.metric)[0]
-    others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
-    return [_Pair(claim, printed, ours, theirs) for theirs in others or [None]]
-
-
-_Value = tuple[str, str]
-"""Data set and metric of a printed value of a row."""
-
-
 class _Pair(NamedTuple):
-    """Two rows of a table; without ``theirs``, a row and the claim's bound."""
+    """Two rows of a table that a claim compares.
+
+    Attributes:
+      ours, theirs: their numbers; without ``theirs`` a row is compared with the claim's bound.
+      effects: printed differences by data set and metric, better is positive; None where the paper
+        leaves a value out.
+    """
 
     claim: Claim
     printed: PrintedTable
     ours: int
     theirs: int | None
+    effects: Mapping[tuple[str, str], float | None]
 
-    def _comparison(self, what: str, unit: str, data: str, metric: str) -> Comparison:
-        other = f"{self.claim.bound:g}"
-        if self.theirs is not None:
-            other = self.printed.rows[self.theirs].label
-        return Comparison(f"{what}, against {other}", unit, cell=(self.ours, data, metric))
+    def comparison(self, subject: str, data: str, metric: str) -> Comparison:
+        """A comparison without values yet."""
+        bound, unit = f"{self.claim.bound:g}", self.printed.units[metric]
+        other = bound if self.theirs is None else self.printed.rows[self.theirs].label
+        return Comparison(f"{subject}, against {other}", unit, cell=(self.ours, data, metric))
 
-    def shared(self, datasets: Sequence[str]) -> list[_Value]:
-        """The values of some data sets that are compared."""
-        rows = [self.printed.rows[n] for n in (self.ours, self.theirs) if n is not None]
-        wanted = self.claim.datasets or datasets
-        return [
-            (name, metric)
-            for name in datasets
-            if name in wanted
-            for metric in rows[0].values.get(name, {})
-            if self.claim.metric in (metric, MEAN_OF_ALL)
-            and all(metric in row.values.get(name, {}) for row in rows)
-        ]
 
-    def effect(self, values: Sequence[_Value]) -> float | None:
-        """The printed difference, better is positive; the mean over several values."""
-        differences = []
-        for name, metric in values:
-            mine = self.printed.rows[self.ours].values[name][metric]
-            other: float | None = self.claim.bound
-            if self.theirs is not None:
-                other = self.printed.rows[self.theirs].values[name][metric]
-            if mine is None or other is None:
-                return None
-            sign = -1 if self.claim.lower else 1
-            differences.append(sign * (mine - other))
-        return sum(differences) / len(differences) if differences else None
+def _pairs(claim: Claim, printed: PrintedTable) -> Iterator[_Pair]:
+    ours = rows_of(claim.ours, printed, claim.metric)[0]
+    others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
+    for theirs in others or [None]:
+        yield _Pair(claim, printed, ours, theirs, _effects(claim, printed, ours, theirs))
 
-    def on(self, column: Column, cells: Mapping[tuple[int, Column, str], Cell]) -> list[Comparison]:
-        """The comparisons on a column, one for each metric."""
-        shared, compared = self.shared(column.datasets), []
-        for metric in dict.fromkeys(metric for _, metric in shared):
-            unit = self.printed.units[metric]
 
-            def measured(row: int, metric: str = metric, unit: str = unit) -> Measured | None:
-                cell = cells.get((row, column, metric))
-                if cell is None or cell.ours is None or cell.interval is None:
-                    return None
-                return _times(100 if unit in PERCENT else 1, cell.ours)
+def _effects(
+    claim: Claim, printed: PrintedTable, ours: int, theirs: int | None
+) -> dict[tuple[str, str], float | None]:
+    """`_Pair.effects` of what both rows have."""
+    rows = [printed.rows[n] for n in (ours, theirs) if n is not None]
+    effects: dict[tuple[str, str], float | None] = {}
+    for name in claim.datasets or rows[0].datasets:
+        for metric in rows[0].values.get(name, {}):
+            shared = all(metric in row.values.get(name, {}) for row in rows)
+            if shared and claim.metric in (metric, MEAN_OF_ALL):
+                mine, other = (row.values[name][metric] for row in (rows[0], rows[-1]))
+                other = claim.bound if theirs is None else other
+                effects[name, metric] = None
+                if mine is not None and other is not None:
+                    effects[name, metric] = other - mine if claim.lower else mine - other
+    return effects
 
-            named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
-            one = self._comparison(f"{column.heading}{named}", unit, column.data, metric)
-            theirs = self.claim.bound if self.theirs is None else measured(self.theirs)
-            effect = self.effect([value for value in shared if value[1] == metric])
-            one = _measured(one, measured(self.ours), theirs, lower=self.claim.lower)
-            compared.append(
-                one._replace(printed=effect if column.same else None, needed=_needed(one, effect))
-            )
-        return compared
 
-    def averaged(self, each: Sequence[Comparison]) -> list[Comparison]:
-        """The comparison of the means over columns."""
-        metric = self.claim.metric
-        one = self._comparison("average", self.printed.units[metric], AVERAGE, metric)
-        effect = self.effect(self.shared(self.printed.rows[self.ours].datasets))
-        means = [part.ours for part in each if part.ours is not None]
-        if len(means) < len(each):
-            return [one._replace(printed=effect)]
-        sets = [part.cell and part.cell[1] for part in each]
-        ours, once = mean_interval(means, sets), any(part.once for part in each)
-        freedom = min(part.freedom for part in each)
-        # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
-        # Metrics of the same questions: as if they rose and fell together.
-        pairs = list(zip(sets, each, strict=True))
-        spreads = (sum(p.spread for s, p in pairs if s == data) for data in dict.fromkeys(sets))
-        one = one._replace(
-            ours=ours,
-            printed=effect,
-            p=math.nan if once else interval_p(*ours[:3], freedom=freedom),
-            freedom=freedom,
-            once=once,
-            paired=all(part.paired for part in each),
-            spread=math.hypot(*spreads) / len(each),
+def _mean(effects: Sequence[float | None]) -> float | None:
+    """None where a value is not printed, or nothing is compared."""
+    known = [effect for effect in effects if effect is not None]
+    return sum(known) / len(known) if known and len(known) == len(effects) else None
+
+
+def _compare_on(
+    column: Column, pair: _Pair, cells: Mapping[tuple[int, Column, str], Cell]
+) -> Iterator[Comparison]:
+    """The comparisons of two rows on a column, one for each metric."""
+    claim, own = pair.claim, {v: e for v, e in pair.effects.items() if v[0] in column.datasets}
+    for metric in dict.fromkeys(metric for _, metric in own):
+        effect = _mean([effect for (_, other), effect in own.items() if other == metric])
+        named = f", {metric}" if claim.metric == MEAN_OF_ALL else ""
+        one = pair.comparison(f"{column.heading}{named}", column.data, metric)
+        ours, theirs = (
+            None if row is None else _in_unit(cells.get((row, column, metric)))
+            for row in (pair.ours, pair.theirs)
         )
-        return [one._replace(needed=_needed(one, effect))]
+        one = _measured(one, ours, claim.bound if pair.theirs is None else theirs, claim.lower)
+        yield one._replace(printed=effect if column.same else None, needed=_needed(one, effect))
+
+
+def _in_unit(cell: Cell | None) -> Measured | None:
+    """A cell's value in its table's unit; None if it was not measured."""
+    if cell is None or cell.ours is None or cell.interval is None:
+        return None
+    return _times(100 if cell.unit in PERCENT else 1, cell.ours)
+
+
+def _averaged(pair: _Pair, each: Sequence[Comparison]) -> Comparison:
+    """The comparison of the means over columns."""
+    effect = _mean([*pair.effects.values()])
+    one = pair.comparison("average", AVERAGE, pair.claim.metric)._replace(printed=effect)
+    means = [part.ours for part in each if part.ours is not None]
+    if len(means) < len(each):
+        return one
+    sets = [part.cell and part.cell[1] for part in each]
+    ours, once = mean_interval(means, sets), any(part.once for part in each)
+    freedom = min(part.freedom for part in each)
+    # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
+    # Metrics of the same questions: as if they rose and fell together.
+    pairs = list(zip(sets, each, strict=True))
+    spreads = (sum(p.spread for s, p in pairs if s == data) for data in dict.fromkeys(sets))
+    one = one._replace(
+        ours=ours,
+        p=math.nan if once else interval_p(*ours[:3], freedom=freedom),
+        freedom=freedom,
+        once=once,
+        paired=all(part.paired for part in each),
+        spread=math.hypot(*spreads) / len(each),
+    )
+    return one._replace(needed=_needed(one, effect))
 
 
 def _needed(one: Comparison, effect: float | None) -> int | None:

@@ -58,14 +58,7 @@ _ORDER = ("replicated", "contradicted", "undecided", "not measured")
 
 
 class JudgedClaim(NamedTuple):
-    """A claim's comparisons by one record.
-
-    Attributes:
-      claim: the claim.
-      comparisons: from the record's values.
-      record: of the table or figure.
-      file: of the record.
-    """
+    """A claim's comparisons by the record of its table or figure, and that record's file."""
 
     claim: Claim | FigureClaim
     comparisons: Sequence[Comparison]

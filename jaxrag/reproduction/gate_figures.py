@@ -16,7 +16,6 @@ from jaxtyping import Float
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, ratio_curve
 from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import JOB, Measure, Results
 from jaxrag.reproduction.printed.measured import Measured
@@ -59,20 +58,23 @@ def in_group(group: Group, metric: Metric) -> Measure:
 
 
 def group_bars(
-    name: str, title: str, metric: Metric, y_title: str, results: Mapping[str, Results]
+    title: str, results: Mapping[str, Results], *, metric: Metric, y_title: str
 ) -> list[Picture]:
     """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
-    groups: dict[str, dict[str, Interval]] = {}
-    numbers: dict[str, dict[str, Any]] = {}
-    for dataset, outputs in results.items():
-        found = {group: in_group(group, metric)(outputs) for group in GROUPS}
-        groups[dataset] = {group: mean.interval for group, mean in found.items()}
-        numbers[dataset] = {
+    found = {
+        dataset: {group: in_group(group, metric)(outputs) for group in GROUPS}
+        for dataset, outputs in results.items()
+    }
+    bars = {data: {g: m.interval for g, m in means.items()} for data, means in found.items()}
+    drawn = plots.bars(title, bars, legend=tuple(GROUPS.values()), y_title=y_title)
+    numbers = {
+        dataset: {
             group: {**mean.interval._asdict(), "values": mean.values} if mean.values else None
-            for group, mean in found.items()
+            for group, mean in means.items()
         }
-    drawn = plots.bars(title, groups, legend=tuple(GROUPS.values()), y_title=y_title)
-    return [Picture(name, drawn, numbers)]
+        for dataset, means in found.items()
+    }
+    return [Picture(drawn, numbers)]
 
 
 class GainOf(NamedTuple):
@@ -90,7 +92,7 @@ Points = list[dict[str, Any]]
 
 
 def threshold_curves(
-    name: str, title: str, jobs: Sequence[str], results: Mapping[str, Results]
+    title: str, results: Mapping[str, Results], *, jobs: Sequence[str]
 ) -> list[Picture]:
     """Draws, over the threshold, EM of the accepted direct answers and the query ratio.
 
@@ -98,68 +100,55 @@ def threshold_curves(
     """
     series = _made(results, {job: (job,) for job in jobs})
     numbers = _by_label(
-        results, series, lambda outputs, job: _points(_accepted(*_direct(outputs, job)))
+        results, series, lambda outputs, job: _accepted(*direct_answers(outputs.run(job).records))
     )
     panels = [
         plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
         for dataset, by_job in numbers.items()
         for y, y_title in (("mean", "EM without retrieval, %"), ("query_ratio", "query ratio, %"))
     ]
-    return [Picture(name, _threshold_svg(title, panels, _legend(results, series)), numbers)]
+    return [Picture(_threshold_svg(title, panels, _legend(results, series)), numbers)]
 
 
 _RATIO_COLUMNS = ("query_ratio", "mean", "low", "high")
 
 
 def ratio_curves(
-    name: str, title: str, jobs: Sequence[str], results: Mapping[str, Results]
+    title: str, results: Mapping[str, Results], *, jobs: Sequence[str]
 ) -> list[Picture]:
     """Draws EM and F1 of direct answers over the share of least uncertain questions."""
-    series = _made(results, {job: (job,) for job in jobs})
-    numbers = {
-        dataset: {
-            metric: {
-                job: _points(ratio_curve(_direct(outputs, job)[0], outputs.scores(job)[metric]))
-                for job in distinct(outputs, series)
-            }
-            for metric in ("exact_match", "f1")
-        }
-        for dataset, outputs in results.items()
-    }
-    panels = [
-        plots.Panel(
-            dataset,
-            y_title,
-            {
+    series, panels = _made(results, {job: (job,) for job in jobs}), []
+    numbers: dict[str, dict[str, dict[str, Points]]] = {}
+
+    def points(outputs: Results, job: str, metric: str) -> Points:
+        u, _ = direct_answers(outputs.run(job).records)
+        return _points(ratio_curve(u, outputs.scores(job)[metric]))
+
+    for dataset, outputs in results.items():
+        labels, numbers[dataset] = distinct(outputs, series), {}
+        for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %")):
+            lines = {job: points(outputs, job, metric) for job in labels}
+            curves = {
                 job: plots.Curve(*(_percent(line, column) for column in _RATIO_COLUMNS))
-                for job, line in by_metric[metric].items()
-            },
-        )
-        for dataset, by_metric in numbers.items()
-        for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %"))
-    ]
+                for job, line in lines.items()
+            }
+            numbers[dataset][metric] = lines
+            panels.append(plots.Panel(dataset, y_title, curves))
     legend = _legend(results, series)
     drawn = plots.curves(title, panels, x_title="query ratio, %", x=(0, 100), legend=legend)
-    return [Picture(name, drawn, numbers)]
+    return [Picture(drawn, numbers)]
 
 
 def gain_curves(
-    name: str,
-    title: str,
-    blocks: Mapping[str, Mapping[str, GainOf]],
-    results: Mapping[str, Results],
+    title: str, results: Mapping[str, Results], *, blocks: Mapping[str, Mapping[str, GainOf]]
 ) -> list[Picture]:
     """Draws the EM gain of retrieving among the questions with u up to the threshold.
 
-    Args:
-      name, title: of the picture.
-      blocks: series by label, for each picture, whose name ends in the block's.
-      results: of the data sets.
+    ``blocks`` has the series by label, for each picture.
     """
     pictures = []
     for block, gains in blocks.items():
-        series = _made(results, gains)
-        if not series:
+        if not (series := _made(results, gains)):
             continue
         numbers = _by_label(
             results,
@@ -173,8 +162,7 @@ def gain_curves(
             for dataset, points in numbers.items()
         ]
         drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, series))
-        suffix = f"-{block.replace(' ', '-')}" if block else ""
-        pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
+        pictures.append(Picture(drawn, numbers, f"-{block.replace(' ', '-')}" if block else ""))
     return pictures
 
 
@@ -227,21 +215,16 @@ def distinct(results: Results, series: Series) -> list[str]:
     return list(first.values())
 
 
-def _direct(results: Results, job: str) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
-    """Uncertainty and exact match of a run's direct answers."""
-    return direct_answers(results.run(job).records)
-
-
 def _gain_points(results: Results, of: GainOf) -> Points:
     """The curve of EM with retrieval minus EM without.
 
     Its last point has the values by question, to pair it with others.
     """
-    u, right = _direct(results, of.direct)
+    u, right = direct_answers(results.run(of.direct).records)
     retrieved = _by_question(results, "exact_match", of.retrieved)
     names = results.questions(of.direct)
     gain = np.array([retrieved.get(name, math.nan) for name in names]) - right
-    points = _points(_accepted(u, gain))
+    points = _accepted(u, gain)
     if points:
         inside = (u <= points[-1]["threshold"]) & ~np.isnan(gain)
         named = zip(names, gain.tolist(), inside, strict=True)
@@ -249,12 +232,12 @@ def _gain_points(results: Results, of: GainOf) -> Points:
     return points
 
 
-def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> ThresholdCurve:
+def _accepted(u: Float[np.ndarray, " q"], values: Float[np.ndarray, " q"]) -> Points:
     """The mean of values among the questions with u <= threshold, at finite thresholds."""
     defined = ~np.isnan(u) & ~np.isnan(values)
     curve = accepted_curve(u[defined], values[defined])
     finite = np.isfinite(curve.threshold) & (curve.threshold > 0)
-    return ThresholdCurve(*(column[finite] for column in curve))
+    return _points(ThresholdCurve(*(column[finite] for column in curve)))
 
 
 def _points(curve: ThresholdCurve) -> Points:

@@ -60,7 +60,7 @@ def _fit(results: Results) -> tuple[Interval, Interval]:
     return coefficients[0], coefficients[1]
 
 
-def alpha_scatter(name: str, results: Mapping[tuple[int, str], Results]) -> list[Picture]:
+def alpha_scatter(results: Mapping[tuple[int, str], Results]) -> list[Picture]:
     """Draws alpha of each question against theta0, with the fitted line."""
     fitted = next(iter(results.values()))
     theta0, alpha = weights(read_geometry(fitted))
@@ -75,42 +75,34 @@ def alpha_scatter(name: str, results: Mapping[tuple[int, str], Results]) -> list
         y_title="alpha",
     )
     numbers = {"slope": slope._asdict(), "intercept": intercept._asdict()}
-    return [Picture(name, drawn, numbers | {"points": points.tolist()})]
+    return [Picture(drawn, numbers | {"points": points.tolist()})]
 
 
-def similarities(name: str, results: Mapping[str, Results]) -> list[Picture]:
+def similarities(title: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws the histogram of cosines between questions and their gold passages, bins of 0.02."""
-    numbers = {}
+    numbers, panels = {}, {}
     for dataset, outputs in results.items():
         cosines = np.cos([passage["theta1"] for passage in _gold(outputs)])
         low, high = np.floor(50 * cosines.min()), np.floor(50 * cosines.max()) + 1
         edges = (np.arange(low, high + 1) / 50).tolist()
-        numbers[dataset] = {
-            "edges": edges,
-            "counts": np.histogram(cosines, edges)[0].tolist(),
-            "below 0.8": float((cosines < 0.8).mean()),
-        }
-    panels = {
-        dataset: np.array([histogram["edges"][:-1], histogram["counts"]])
-        for dataset, histogram in numbers.items()
-    }
-    x_title = "cosine, gold document"
-    drawn = plots.histograms("Questions and gold documents", panels, x_title=x_title)
-    return [Picture(name, drawn, numbers)]
+        counts = np.histogram(cosines, edges)[0].tolist()
+        below = float((cosines < 0.8).mean())
+        numbers[dataset] = {"edges": edges, "counts": counts, "below 0.8": below}
+        panels[dataset] = np.array([edges[:-1], counts])
+    return [Picture(plots.histograms(title, panels, x_title="cosine, gold document"), numbers)]
 
 
-def ranks(name: str, results: Mapping[str, Results]) -> list[Picture]:
+def ranks(title: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws the histogram of ranks of gold passages in the search by the question, up to 20."""
     labels = {**{rank: str(rank) for rank in range(20)}, None: "20+"}
     numbers = {}
     for dataset, outputs in results.items():
         gold_ranks = [passage["rank"] for passage in _gold(outputs)]
         numbers[dataset] = {label: gold_ranks.count(rank) for rank, label in labels.items()}
-    drawn = plots.histograms("Rank of gold documents", numbers, x_title="rank")
-    return [Picture(name, drawn, numbers)]
+    return [Picture(plots.histograms(title, numbers, x_title="rank"), numbers)]
 
 
-def positions(name: str, results: Mapping[str, Results], *, polar: bool) -> list[Picture]:
+def positions(title: str, results: Mapping[str, Results], *, polar: bool = False) -> list[Picture]:
     """Draws passages around the question, on two principal components.
 
     With ``polar``, at their true distance from the question in the direction of the projection.
@@ -125,14 +117,11 @@ def positions(name: str, results: Mapping[str, Results], *, polar: bool) -> list
             cloud: {"n": len(chosen), "median distance": _median([x["r"] for x in chosen])}
             for cloud, chosen in by_cloud.items()
         }
-    drawn = plots.clouds(
-        f"Documents around the question (origin), {'polar' if polar else 'xy'}",
-        panels,
-        x_title="distance x cos" if polar else "first component",
-        y_title="distance x sin" if polar else "second component",
-        around_origin=True,
+    titles = (
+        ("distance x cos", "distance x sin") if polar else ("first component", "second component")
     )
-    return [Picture(name, drawn, numbers)]
+    drawn = plots.clouds(title, panels, x_title=titles[0], y_title=titles[1], around_origin=True)
+    return [Picture(drawn, numbers)]
 
 
 def _places(lines: Sequence[Mapping[str, Any]], polar: bool) -> Float[np.ndarray, "p 2"]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.report.tables import Grid
-from jaxrag.reproduction.printed.tables import PAPERS, PrintedRow, PrintedTable, printed_tables
+from jaxrag.reproduction.printed.tables import PAPERS, printed_tables
 from jaxrag.reproduction.tables import Declarations
 from jaxrag.types import InputError
 
@@ -37,37 +37,27 @@ def read_result(file: Path) -> dict[str, Any]:
     record = read_json_object(file, what="the record of a table or figure", way_out=way_out)
     if not all(isinstance(record.get(name), str) for name in ("name", "scale", "date")):
         raise InputError(f"{file} lacks the name, scale or date of a table or figure: {way_out}.")
+    parts: Any = record.get("parts", [])
+    if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
+        raise InputError(f'"parts" in {file} must be a list of lists of names: {way_out}.')
     return record
 
 
 def listing(
     declared: Declarations,
     directories: Sequence[Path],
-    missing: Callable[[str], Collection[str]] = lambda name: (),
-    *,
     papers: Sequence[str] = PAPERS,
 ) -> Iterator[Grid]:
     """All tables and figures, a grid for each paper, with the number of its printed values.
 
     A row has the id, the number of printed values, what is shown, and what was made: by the folder
-    of the record, which is the scale, and the reader if it is another, with the minutes in which
-    the runs answered. What is not made is one row.
-
-    Args:
-      declared: the tables and figures.
-      directories: with records, the first one that has a table's counts.
-      missing: id -> environment variables that its jobs at paper scale need and that are not set.
-      papers: those to list.
+    of the record, in the first of the directories that has it, with the minutes in which the runs
+    answered. What is not made is one row.
     """
     for paper in papers:
         names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
         rows = [
-            (
-                name,
-                _number([name]),
-                _subject(name, declared),
-                _state(name, declared, directories, missing),
-            )
+            (name, _number([name]), _subject(name, declared), _state(name, declared, directories))
             for name in names
             if name not in declared.left_out
         ]
@@ -110,26 +100,17 @@ def _subject(name: str, declared: Declarations) -> str:
     return printed.caption if printed else ""
 
 
-def _state(
-    name: str,
-    declared: Declarations,
-    directories: Sequence[Path],
-    missing: Callable[[str], Collection[str]],
-) -> str:
-    """What was made of it, when, and in how many minutes; keys that are missing; what cannot be."""
+def _state(name: str, declared: Declarations, directories: Sequence[Path]) -> str:
+    """What was made of it, when, and in how many minutes; what cannot be."""
     files = result_files(directories, name).items()
     text = "; ".join(_made(folder, read_result(file)) for folder, file in files) or "not yet"
-    if keys := missing(name):
-        text += f"; at scale paper it needs ${' and $'.join(keys)}"
     table = declared.tables.get(name)
     if table is None:
         return text if name in declared.figures else "not declared"
-    reasons = (
-        table.reason(row, metric, "paper") for row, metric in values_of(printed_tables()[name])
-    )
-    lacking = [reason for reason in reasons if reason]
-    if lacking:
-        text += f"; {len(lacking)} values are not: {'; '.join(dict.fromkeys(lacking))}"
+    rows = [r for r in printed_tables()[name].rows if table.without(r.method, "paper")]
+    if rows:
+        reasons = dict.fromkeys(table.without(row.method, "paper") for row in rows)
+        text += f"; {sum(row.count for row in rows)} values are not: {'; '.join(reasons)}"
     return text
 
 
@@ -141,8 +122,15 @@ def _made(folder: str, record: Mapping[str, Any]) -> str:
     return f"{folder} on {record['date']}, {minutes}"
 
 
-def values_of(printed: PrintedTable) -> Iterator[tuple[PrintedRow, str]]:
-    """Row and metric of every printed value."""
-    for row in printed.rows:
-        for cells in row.values.values():
-            yield from ((row, metric) for metric in cells)
+def parts_of(record: Mapping[str, Any]) -> list[list[str]]:
+    """What ``--only`` named when each part of a record was made; [[]] if it is whole."""
+    return record.get("parts") or [record.get("only") or []]
+
+
+def parts_text(record: Mapping[str, Any]) -> str:
+    """How the parts of a record were made; empty if it is whole."""
+    parts = parts_of(record)
+    if [] in parts:
+        return ""
+    named = (f"--only={','.join(part)}" for part in parts)
+    return f"Made with {', then with '.join(named)}."

@@ -108,10 +108,7 @@ Measure = Callable[[Results], Measured]
 
 
 def total_cost(results: Results) -> Measured:
-    """Dollars of a whole run: its tokens at the price of the printed generator.
-
-    Tokens of helpers, such as a trained writer of queries, are not paid for. At smaller scales the
-    price is that of the paper's model, too.
+    """Dollars of a whole run: its tokens, but helpers', at the price of the printed generator.
 
     Raises:
       InputError: the generator has no price.
@@ -132,8 +129,7 @@ def total_cost(results: Results) -> Measured:
 def wall_seconds(results: Results) -> Measured:
     """Seconds in which a run answered its questions, without loading models.
 
-    Of a run that was interrupted, the seconds of all its parts. What the store held is not waited
-    for, so the run must have a store of its own.
+    What a store held is not waited for, so the run must have a store of its own.
     """
     run = results.run()
     seconds = answering_seconds(run.path)
@@ -162,13 +158,9 @@ def describe_runs(
 ) -> dict[str, Any]:
     """The readers, numbers of questions, data, and thresholds set.
 
-    "parameters" of the readers are in billions; "files" has the SHA-256 of those that are files;
-    "data" has number of passages and the identity of questions and passages, by data set.
-
-    Args:
-      results: of the rows or data sets.
-      jobs: by directory.
-      published: parameters of published checkpoints, in billions.
+    "parameters" of the readers are in billions, as are those ``published`` of checkpoints; "files"
+    has the SHA-256 of those that are files; "data" has number of passages and the identity of
+    questions and passages, by data set.
     """
     models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
     data = dict[str, dict[str, Any]]()

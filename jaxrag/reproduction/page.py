@@ -1,4 +1,4 @@
-"""A reproduced table for the terminal, as Markdown, HTML, CSV and LaTeX."""
+"""A reproduced table for the terminal, as Markdown and LaTeX; pieces of pages in HTML."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.report.document import document
-from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
+from jaxrag.evaluation.report.export import latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.printed.comparison import (
     CALIBRATED,
@@ -16,8 +15,6 @@ from jaxrag.reproduction.printed.comparison import (
     Column,
     cell_text,
     metric_label,
-    our_text,
-    printed_text,
     row_label,
 )
 from jaxrag.reproduction.printed.models import RETRIEVERS, TRAINED, same_model
@@ -111,9 +108,13 @@ def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
     """One grid per metric, with a row for each printed row that has the metric."""
     rows, made = shown_rows(cells, printed), []
     for metric in printed.metrics:
-        headings, lines = _layout(metric, rows, printed)
-        texts = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in lines]
-        made += [Grid(headings, texts)] if lines else []
+        own = [cell for cell in rows.cells if cell.metric == metric]
+        columns, lines = columns_of(own), []
+        for number in dict.fromkeys(cell.row for cell in own):
+            texts = {cell.column: cell_text(cell) for cell in own if cell.row == number}
+            lines.append((rows.labels[number], *(texts.get(column, "") for column in columns)))
+        heads = (metric_label(metric, printed), *(column.heading for column in columns))
+        made += [Grid(heads, lines)] if lines else []
     return made
 
 
@@ -123,26 +124,12 @@ def columns_of(cells: Sequence[Cell]) -> list[Column]:
     return sorted(columns, key=lambda column: column.data == AVERAGE)
 
 
-def _layout(
-    metric: str, layout: Rows, printed: PrintedTable
-) -> tuple[tuple[str, ...], list[tuple[str, list[Cell | None]]]]:
-    """Headings of a metric's table, and its rows: label and cells, None where there is none."""
-    own = [cell for cell in layout.cells if cell.metric == metric]
-    order, rows = columns_of(own), []
-    for number in dict.fromkeys(cell.row for cell in own):
-        by_column = {cell.column: cell for cell in own if cell.row == number}
-        rows.append((layout.labels[number], [by_column.get(c) for c in order]))
-    return (metric_label(metric, printed), *(column.heading for column in order)), rows
-
-
 def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
-    """The rows and metrics that are not reproduced at a scale, with the reason."""
+    """The rows that are not reproduced at a scale, with the reason."""
     reasons: dict[str, list[str]] = {}
     for row in printed.rows:
         if reason := table.without(row.method, scale):
             reasons.setdefault(reason, []).append(row_label(row, printed))
-    for metric, reason in table.unmeasured.items():
-        reasons.setdefault(reason, []).append(metric.replace("_", " "))
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
@@ -220,59 +207,19 @@ def markdown(
     return "\n".join([*parts, "", NOTE, ""])
 
 
-def html(
-    cells: Sequence[Cell],
-    table: Table,
-    printed: PrintedTable,
-    record: Mapping[str, Any],
-) -> str:
-    """The page as HTML; the table's record has its scale, date and environment."""
-    sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
-    for text in left_out(table, printed, record["scale"]):
-        sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
-    for text in table.notes:
-        sections += f"<p class='note'>{html_text(text)}</p>"
-    return document(
-        title=f"{printed.paper}, {printed.name}",
-        lede=f"{_subject(printed)} Setting: {setting_text(record)}. {summary(cells, printed)}",
-        facts=list(facts(record).items()),
-        sections=sections,
-        reading=(NOTE,),
-        markdown=markdown(cells, table, printed, record),
-        configs="",
-    )
-
-
-def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
-    """The cells as CSV, a line each; values are in the printed table's unit."""
-    headings = ("row", "questions", "metric", "unit", "ours", "low", "high", "n", "printed")
-    lines = []
-    rows = shown_rows(cells, printed)
-    for cell in rows.cells:
-        ours = cell.interval or (None, None, None, 0)
-        label = rows.labels[cell.row]
-        agrees = {True: "yes", False: "no", None: ""}[cell.agrees]
-        place = (label, cell.column.heading, cell.metric, cell.unit)
-        lines.append((*place, *ours, cell.printed, agrees))
-    return csv_table((*headings, "agrees"), lines)
-
-
 def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """The page's tables as LaTeX; interval and printed value stand behind ours."""
     parts = {}
-    shown = shown_rows(cells, printed)
-    for metric in printed.metrics:
-        headings, rows = _layout(metric, shown, printed)
-        lines = [(label, *map(_latex_cell, own)) for label, own in rows]
-        parts[f"{printed.paper}, {printed.name}: {metric}"] = latex_table(headings, lines)
+    for grid in grids(cells, printed):
+        lines = [(label, *map(_latex_cell, texts)) for label, *texts in grid.rows]
+        name = f"{printed.paper}, {printed.name}: {grid.headings[0]}"
+        parts[name] = latex_table(grid.headings, lines)
     return latex_file(parts, NOTE)
 
 
-def _latex_cell(cell: Cell | None) -> LatexCell:
-    if cell is None:
-        return ""
-    ours, interval = our_text(cell)
-    return ours, " ".join(filter(None, (interval, printed_text(cell))))
+def _latex_cell(text: str) -> tuple[str, str]:
+    value, _, rest = " ".join(text.split()).partition(" ")
+    return value, rest
 
 
 def opening(summary: str, lines: Sequence[str]) -> str:

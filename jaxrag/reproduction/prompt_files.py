@@ -34,14 +34,7 @@ def read_replacements(given: Iterable[str]) -> dict[str, str]:
 
 
 def with_prompts(files: Mapping[str, str]) -> Callable[[Job], Job]:
-    """Replaces prompt sets by files wherever a job names them.
-
-    These are the sets of methods, of helpers such as judges and rewriters, and of the jobs that
-    make labels, rewards or training pairs.
-
-    Args:
-      files: by the name of the set that each replaces.
-    """
+    """Replaces prompt sets by files, by the sets' names, wherever a job or a part of it has one."""
 
     def change(settings: Any) -> Any:
         name = getattr(settings, "prompts", None)
@@ -58,15 +51,11 @@ def sets_in_use(jobs: Iterable[Job]) -> list[str]:
 
 
 def check_replacements(files: Mapping[str, str], used: Collection[str]) -> None:
-    """Checks files before any job is executed.
-
-    Args:
-      files: by the name of the set that each replaces.
-      used: names of the sets that some job uses.
+    """Checks files, by the name of the set that each replaces, before any job is executed.
 
     Raises:
-      InputError: no job uses a set, or a file is missing, invalid, or lacks roles or words of the
-        set that it replaces.
+      InputError: a set is not among those ``used`` by some job, or a file is missing, invalid, or
+        lacks roles or words of the set that it replaces.
     """
     for name, file in files.items():
         if name not in used:
@@ -97,12 +86,8 @@ class RoleCheck(NamedTuple):
 def check_roles(ours: prompts.PromptSet, own: prompts.PromptSet) -> dict[str, RoleCheck]:
     """Compares a file's roles with those of the set that it stands for; words are not compared.
 
-    Args:
-      ours: the set, whose roles are all compared.
-      own: the file.
-
     Returns:
-      By role, and "passages" for the layout of passages.
+      By role of the set, and "passages" for the layout of passages.
     """
     found = {
         role: _check_role(template, own.roles[role])

@@ -15,8 +15,7 @@ from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, FigureClaim
 from jaxrag.reproduction.claims_page import comparison_text, judge
-from jaxrag.reproduction.listing import all_names, read_result, result_files
-from jaxrag.reproduction.parts import parts_text
+from jaxrag.reproduction.listing import all_names, parts_text, read_result, result_files
 from jaxrag.reproduction.printed.comparison import (
     Cell,
     metric_label,
@@ -42,20 +41,10 @@ def write_pages(
     workdir: Path,
     directory: Path,
 ) -> list[Path]:
-    """Writes "PAPER.md" for each paper.
+    """Writes "PAPER.md" for each paper into a directory; returns the files.
 
-    The records, as JSON, and the pictures are copied to the folder of their name: the scale, and
-    the reader if it is another. Tables that are not in ``workdir`` but have a record in such a
-    folder stay on the pages.
-
-    Args:
-      declared: all tables and figures.
-      claims: whose comparisons stand in the cells.
-      workdir: of the command that made them.
-      directory: of the pages; created if missing.
-
-    Returns:
-      The pages.
+    Records and pictures are copied there, to the folder of their name: the scale, and the reader
+    if it is another. Tables that are not in ``workdir`` but have a record there stay on the pages.
 
     Raises:
       InputError: a record is damaged, a picture is missing; or a full disk.
@@ -136,7 +125,7 @@ def _facts(
     facts = page.facts(record)
     first = [page.setting_text(record), f"Reader: {models}" if models else "", record["date"]]
     told = [f"{key}: {value}" for key, value in facts.items() if key != "Date"]
-    told.append(parts_text(record).replace("`", ""))
+    told.append(parts_text(record))
     printed = printed_tables().get(name)
     if printed and cells:
         declaration, scale = declared.tables[name], record["scale"]

@@ -18,26 +18,16 @@ from jaxrag.reproduction.printed.measured import Measured, difference, over_seed
 from jaxrag.reproduction.tables import Picture
 from jaxrag.runs.retriever_comparison import read_metric
 
+_ACCURACY = "rag_accuracy"  # as evaluated along trainings
+
 
 def metric_bars(
-    name: str,
-    title: str,
-    job: str,
-    retrievers: Sequence[str],
-    metric: str,
-    y_title: str,
-    results: Mapping[str, Results],
+    title: str, results: Mapping[str, Results], *, retrievers: Sequence[str], metric: str
 ) -> list[Picture]:
-    """Draws the mean of a metric for each retriever and data set.
+    """Draws the mean of a metric, in percent, for each retriever and data set.
 
-    Args:
-      name: of the picture.
-      title: above it.
-      job: a `jaxrag.runs.retriever_comparison.RetrieverComparison` of one data set.
-      retrievers: names of its retrievers, in its order.
-      metric: one of its metrics, from 0 to 1; shown in percent.
-      y_title: of the axis.
-      results: of the data sets.
+    `JOB` is a `jaxrag.runs.retriever_comparison.RetrieverComparison` of the data set with
+    ``retrievers`` in this order; ``metric`` is one of its metrics, from 0 to 1.
     """
     groups: dict[str, dict[str, Interval]] = {}
     numbers: dict[str, Any] = {}
@@ -46,25 +36,21 @@ def metric_bars(
         for number, retriever in enumerate(retrievers):
 
             def of_seed(one: Results, number: int = number) -> Measured:
-                values = read_metric(one.directories[job], number, metric)
+                values = read_metric(one.directories[JOB], number, metric)
                 return Measured(interval(np.array([*values.values()])), values)
 
             mean, values, seeds = outputs.measure(of_seed)
             percent = (100 * value for value in mean[:3])
             groups[dataset][retriever] = Interval(*percent, n=mean.n)
             numbers[dataset][retriever] = {**mean._asdict(), "values": values, **_means(seeds)}
-    drawn = plots.bars(title, groups, legend=retrievers, y_title=y_title, y=(0, 100))
-    return [Picture(name, drawn, numbers)]
+    drawn = plots.bars(title, groups, legend=retrievers, y_title=f"{metric}, %", y=(0, 100))
+    return [Picture(drawn, numbers)]
 
 
 def accuracy_curves(
-    name: str,
-    title: str,
-    trainings: Sequence[str],
-    results: Mapping[str, Results],
-    metric: str = "rag_accuracy",
+    title: str, results: Mapping[str, Results], *, trainings: Sequence[str]
 ) -> list[Picture]:
-    """One panel a data set: an evaluated metric in percent over the share of each training.
+    """One panel a data set: evaluated accuracy in percent over the share of each training.
 
     With several seeds, a point is the mean over them and the questions; where evaluations of the
     seeds differ in number, those that all have are drawn.
@@ -81,8 +67,8 @@ def accuracy_curves(
             label: [read_training(one.directories[label]) for one in outputs.seeds]
             for label in labels
         }
-        paired = len({_evaluated(log, metric) for own in logs.values() for log in own}) == 1
-        numbers[dataset] = {label: _points(own, metric, paired) for label, own in logs.items()}
+        paired = len({_evaluated(log) for own in logs.values() for log in own}) == 1
+        numbers[dataset] = {label: _points(own, paired) for label, own in logs.items()}
         curves = {
             label: plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
             for label, line in numbers[dataset].items()
@@ -90,23 +76,23 @@ def accuracy_curves(
         counts = dict.fromkeys(f"{line[-1]['n']:,}" for line in numbers[dataset].values())
         panels.append(plots.Panel(f"{dataset}, n = {', '.join(counts)}", "accuracy, %", curves))
     drawn = plots.curves(title, panels, x_title="training progress, %", x=(0, 100))
-    return [Picture(name, drawn, numbers)]
+    return [Picture(drawn, numbers)]
 
 
-def _evaluated(training: TrainingLog, metric: str) -> tuple[Any, ...]:
+def _evaluated(training: TrainingLog) -> tuple[Any, ...]:
     """Identity of the evaluated questions: of their data set, the limit, and how many they were."""
     data, settings = training.config.get("data") or [None], training.config["training"]
-    _, values = evaluations(training)[metric][-1]
+    _, values = evaluations(training)[_ACCURACY][-1]
     return data[-1], settings.get("evaluation_limit"), len(values)
 
 
-def _points(seeds: Sequence[TrainingLog], metric: str, with_values: bool) -> list[dict[str, Any]]:
+def _points(seeds: Sequence[TrainingLog], with_values: bool) -> list[dict[str, Any]]:
     """Progress in percent, mean, ends of the interval and number of questions, and means by seed.
 
     Progress is that of the first seed. ``with_values`` adds the values of questions, as shares, to
     the first and the last point.
     """
-    evaluated = [evaluations(training)[metric] for training in seeds]
+    evaluated = [evaluations(training)[_ACCURACY] for training in seeds]
     last = evaluated[0][-1][0]
     points: list[dict[str, Any]] = []
     for of_seeds in zip(*evaluated, strict=False):
@@ -148,13 +134,11 @@ def any_of(metric: str, jobs: Sequence[str]) -> Measure:
     return measure
 
 
-def gain(before: str, metric: str = "contains") -> Measure:
-    """The paired difference of a row's run to another one."""
+def gain(before: str) -> Measure:
+    """The paired difference of accuracy between a row's run and another one."""
 
     def measure(results: Results) -> Measured:
-        ours, theirs = (
-            results.scored(job).mean(results.scores(job)[metric]) for job in (JOB, before)
-        )
+        ours, theirs = (results.scored(job).measure("contains") for job in (JOB, before))
         return difference(ours, theirs)
 
     return measure

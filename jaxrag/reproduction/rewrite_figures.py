@@ -107,7 +107,7 @@ class _Scores(NamedTuple):
         ]
 
 
-def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Picture]:
+def strategies(results: Mapping[tuple[int, str], Results]) -> list[Picture]:
     """Draws the score over K of every order of rewrites, a panel for the questions of each column.
 
     Jobs: `JOB` and "generated" made reward tables; "worst" and "random 0", "random 1", ... are runs
@@ -129,7 +129,7 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
             order: line if order in _WITH_K else line[0] for order, line in points.items()
         }
     drawn = plots.curves("Strategies of choosing rewrites", panels, x_title="rewrites kept, K")
-    return [Picture(name, drawn, numbers)]
+    return [Picture(drawn, numbers)]
 
 
 _WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
@@ -181,7 +181,7 @@ def _mean_of(runs: Sequence[_Scores]) -> _Scores:
 _PARTS = {"training": "train", "test": "test"}
 
 
-def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> list[Picture]:
+def rewards_by_epoch(title: str, results: Mapping[str, Results]) -> list[Picture]:
     """Draws mean and standard deviation of the weighted reward over epochs, by part.
 
     Jobs: `JOB` trained a bandit with the diagonal of Z, and `WHOLE`, if it is there, one with the
@@ -210,7 +210,7 @@ def rewards_by_epoch(name: str, title: str, results: Mapping[str, Results]) -> l
             )
         )
         numbers[dataset] = record
-    return [Picture(name, plots.curves(title, panels, x_title="epoch"), numbers)]
+    return [Picture(plots.curves(title, panels, x_title="epoch"), numbers)]
 
 
 def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
 
 
 def kept_histograms(
-    name: str, title: str, results: Mapping[str, Results], *, schemes: Sequence[str] = (WEIGHTED,)
+    title: str, results: Mapping[str, Results], *, schemes: Sequence[str] = (WEIGHTED,)
 ) -> list[Picture]:
     """Draws how often a bandit chose each K for the test questions, over all seeds.
 
@@ -240,11 +240,11 @@ def kept_histograms(
             few = _Scores(_test_ids(table), (chosen <= table.arms / 2).mean(0)[:, None])
             numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
             numbers[label]["at most half"] = few.points()[0]
-    return [Picture(name, plots.histograms(title, panels, x_title="K"), numbers)]
+    return [Picture(plots.histograms(title, panels, x_title="K"), numbers)]
 
 
 def seconds(
-    name: str, title: str, pipelines: Mapping[str, str], results: Mapping[str, Results]
+    title: str, results: Mapping[str, Results], *, pipelines: Mapping[str, str]
 ) -> list[Picture]:
     """Draws seconds per question of runs with an empty store: a bar for each pipeline's job."""
     first = next(iter(results.values()))
@@ -253,12 +253,9 @@ def seconds(
         dataset: {pipeline: _per_question(outputs, job) for pipeline, job in made.items()}
         for dataset, outputs in results.items()
     }
-    numbers = {
-        dataset: {pipeline: value._asdict() for pipeline, value in group.items()}
-        for dataset, group in groups.items()
-    }
     drawn = plots.bars(title, groups, legend=tuple(made), y_title="seconds a question")
-    return [Picture(name, drawn, numbers)]
+    numbers = {data: {p: value._asdict() for p, value in g.items()} for data, g in groups.items()}
+    return [Picture(drawn, numbers)]
 
 
 def _per_question(results: Results, job: str) -> Interval:

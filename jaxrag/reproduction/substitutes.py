@@ -211,11 +211,7 @@ def _is_generator(model: Any) -> bool:
 
 
 def read_substitutes(given: Mapping[str, Any], data: Sequence[str]) -> Substitutes:
-    """The substitutes of a command line.
-
-    Args:
-      given: flags by name.
-      data: texts SET=FOLDER, SET=NAME of another published set, or one folder of folders.
+    """The substitutes of a command line: flags by name, and texts of ``--data``.
 
     Raises:
       InputError: a text has another form, or a set is unknown.

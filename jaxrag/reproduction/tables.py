@@ -30,11 +30,9 @@ class Setting(NamedTuple):
     """The scale and questions for which a job of a row is made.
 
     Attributes:
-      scale: of the reproduction.
-      dataset: the paper's data set.
+      dataset: of the paper.
       data: the questions that stand for it at this scale: DATA of METHOD@DATA in the configs.
-      directory: the directory of another job whose results this one needs, such as a training. It
-        is executed first.
+      directory: of another job whose results this one needs, which is executed first.
       sizes: the scale of which trainings have their steps.
       ratio: of the questions that gates shall retrieve for, instead of their thresholds: "printed"
         for what the row prints, or a number; "" keeps the thresholds.
@@ -100,10 +98,8 @@ class Table:
       data: the questions that stand for a data set at a scale.
       lines: by the printed rows' method.
       left_out: methods that are not run, with the reason.
-      unnamed: methods that are not run at paper scale, since the paper does not name their models,
-        with the reason.
+      unnamed: the same at paper scale, since the paper does not name their models.
       measures: by printed metric, for all lines.
-      unmeasured: metrics that are not measured, with the reason.
       datasets: the data sets behind rows that print averages alone.
       draw: for a figure with printed values: its pictures, from the results by printed row and
         questions, in the order of rows and columns.
@@ -115,7 +111,6 @@ class Table:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unnamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
-    unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
     datasets: tuple[str, ...] = ()
     draw: Callable[[Mapping[tuple[int, str], Results]], Sequence[Picture]] | None = None
     notes: Sequence[str] = ()
@@ -135,10 +130,6 @@ class Table:
         reason = self.left_out.get(method, "")
         return reason or (self.unnamed.get(method, "") if scale == "paper" else "")
 
-    def reason(self, row: PrintedRow, metric: str, scale: Scale) -> str:
-        """Why a value of a row cannot be reproduced at a scale; "" if it can."""
-        return self.without(row.method, scale) or self.unmeasured.get(metric, "")
-
 
 def columns_of(datasets: Sequence[str], data: Callable[[str], str]) -> list[Column]:
     """A column for the questions of each data set; one for all with the same questions."""
@@ -152,14 +143,14 @@ class Picture(NamedTuple):
     """A drawn figure.
 
     Attributes:
-      name: of the file, without ending.
       svg: the picture.
       numbers: what it shows, as plain JSON.
+      suffix: of its file's name, where a figure has several.
     """
 
-    name: str
     svg: str
     numbers: object
+    suffix: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,10 +159,10 @@ class Figure:
 
     Attributes:
       title: what it shows.
-      datasets: of the paper.
       data: as in `Table`.
       jobs: makes the jobs that it reads, by name.
-      draw: the pictures, from the results of all data sets; series without jobs are left out.
+      draw: the pictures, from the title and the results of all data sets; series without jobs are
+        left out.
       series: the jobs of each series that can be drawn by itself, by its name.
       seeds: whether it draws all seeds of the trainings; else the first.
     """
@@ -180,7 +171,7 @@ class Figure:
     datasets: tuple[str, ...]
     data: Callable[[Scale, str], str]
     jobs: Mapping[str, Callable[[Setting], Job]]
-    draw: Callable[[Mapping[str, Results]], Sequence[Picture]]
+    draw: Callable[[str, Mapping[str, Results]], Sequence[Picture]]
     series: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     seeds: bool = False
 

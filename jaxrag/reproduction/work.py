@@ -58,8 +58,7 @@ class Work:
           root: parent of the directories.
           limit: number of questions of every run and measurement, from the first; 0 is all.
             Trainings, and what they learn from, have all of theirs.
-          sizes: of trainings, in place of those of a table's scale.
-          ratio: see `Setting`.
+          sizes, ratio: in each `Setting`; without ``sizes`` those of a table's scale.
           seeds: of trainings; what needs one is made for each.
           change: returns a job with other settings in its place, such as those of another engine.
         """
@@ -78,11 +77,6 @@ class Work:
         seeds: int,
     ) -> list[dict[str, Path]]:
         """Adds some jobs by name, and what they need; again for each seed if one needs a training.
-
-        Args:
-          makers: of the jobs.
-          setting: by the seed and the function that names directories of jobs.
-          seeds: of trainings.
 
         Returns:
           The jobs' directories, by seed.
@@ -179,8 +173,8 @@ class Work:
     def execute(self, wanted: Collection[Path]) -> int:
         """Executes jobs that are not finished, those first that others need.
 
-        A job that cannot be done is added to `failed`, as are those that need it; the others are
-        executed. The same call tries it again.
+        A job that cannot be done, and those that need it, are added to `failed`; the same call
+        tries them again.
 
         Returns:
           Number of questions that failed.
@@ -248,11 +242,7 @@ def _name(job: Any) -> str:
 def add_row(
     work: Work, table: Table, row: PrintedRow, scale: Scale, dataset: str, data: str
 ) -> Results:
-    """Adds the jobs of a printed row on one data set.
-
-    Returns:
-      Where their results will be.
-    """
+    """Adds the jobs of a printed row on one data set; returns where their results will be."""
     line = table.lines[row.method]
     makers = {
         name: functools.partial(make, row) for name, make in {JOB: line.job, **line.others}.items()
@@ -264,14 +254,7 @@ def add_row(
 def add_table(
     work: Work, table: Table, printed: PrintedTable, scale: Scale, only: Collection[str] = ()
 ) -> dict[tuple[int, str], Results]:
-    """Adds the jobs of a table.
-
-    Args:
-      work: the jobs are added to it.
-      table: the declaration.
-      printed: the printed table.
-      scale: of data and models.
-      only: what is wanted, or with "-" before it not wanted, as in `chosen`.
+    """Adds the jobs of what `chosen` leaves of a table.
 
     Returns:
       Results by the row's number and the questions of the column.
@@ -358,8 +341,7 @@ def add_figure(
 ) -> dict[str, Results]:
     """Adds the jobs of a figure; their results by the heading of the data set.
 
-    Data sets with the same questions at this scale are one. ``only`` names series and data sets, as
-    in `add_table`.
+    Data sets with the same questions at this scale are one. ``only`` names series and data sets.
 
     Raises:
       InputError: the figure has none of the names in ``only``.

@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,8 @@ from jaxrag.configs.papers import ALL
 from jaxrag.experiments import reproduce
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction.choices import work_of
-from jaxrag.reproduction.listing import listing
+from jaxrag.reproduction.listing import listing, parts_of
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.parts import parts_of
 from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
 from jaxrag.runs.job import Outcome
@@ -51,12 +49,12 @@ class Trained:
         return Outcome((), Path(workdir) / "model")
 
 
-def draw(results: Mapping[str, Results]) -> list[Picture]:
+def draw(title: str, results: Mapping[str, Results]) -> list[Picture]:
     counts = {
         data: {job: int(one.scores(job)["exact_match"].sum()) for job in one.directories}
         for data, one in results.items()
     }
-    return [Picture("pairs/figure3", "<svg></svg>", counts)]
+    return [Picture("<svg></svg>", counts)]
 
 
 FIGURES = {
@@ -109,7 +107,7 @@ def test_a_table_is_made_written_and_listed(
     assert [cell["agrees"] for cell in record["cells"] if cell["metric"] == "EM"] == [True, False]
     text = (tmp_path / "paper" / "pairs-table4.md").read_text()
     assert "75.0 [62.5, 87.5] printed 36.81 (+38.2) differs" in text
-    assert "<table>" in (tmp_path / "paper" / "pairs-table4.html").read_text()
+    assert "& 75.0 {" in (tmp_path / "paper" / "pairs-table4.tex").read_text()
     assert record["command"] == "jaxrag reproduce pairs/table4 --scale=paper"
     # answers without a reader judge no claim; +50 points on 20 of 40 questions
     assert record["parameters"] == {} and "replicated: " not in page.read_text()
@@ -167,9 +165,8 @@ def test_trainings_of_the_papers_scale_have_three_seeds(given: list[str], seeds:
 
 @pytest.mark.usefixtures("declared")
 def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Path) -> None:
-    def state(*folders: str, missing: list[str] | None = None) -> str:
-        directories = [tmp_path / folder for folder in folders]
-        grids = listing(reproduce.ALL, directories, lambda name: missing or [])
+    def state(*folders: str) -> str:
+        grids = listing(reproduce.ALL, [tmp_path / folder for folder in folders])
         return str({row[0]: row[3] for grid in grids for row in grid.rows}["pairs/table4"])
 
     made = (("a", "small", "1", 90), ("b", "small", "2", 0.6), ("b", "paper-big", "3", None))
@@ -182,10 +179,6 @@ def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Pat
     # the first directory's record counts
     assert state("a", "b") == "small on 1, 1.5 minutes; paper-big on 3, minutes unknown"
     assert state("b", "a") == "paper-big on 3, minutes unknown; small on 2, 0.0 minutes"
-    keys = ["BRAVE_API_KEY", "OPENAI_API_KEY"]
-    assert state("none", missing=keys) == (
-        "not yet; at scale paper it needs $BRAVE_API_KEY and $OPENAI_API_KEY"
-    )
 
 
 @pytest.mark.parametrize(
@@ -207,13 +200,6 @@ def test_dry_runs_of_all_tables(
     told = capsys.readouterr().out
     assert some in told and left_out in told and "Memory of each of" in told
     assert ("left out" in told) == bool(left_out)
-
-
-def test_tables_that_need_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BRAVE_API_KEY", raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert reproduce.missing_keys("errr/table2") == ["BRAVE_API_KEY"]
-    assert reproduce.missing_keys("dtr/table2") == []
 
 
 @pytest.mark.usefixtures("declared")
@@ -254,23 +240,6 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
 
 
 @pytest.mark.usefixtures("declared")
-def test_pages_tell_how_many_questions_and_which_part_of_a_table(tmp_path: Path) -> None:
-    work, pages = tmp_path / "work", tmp_path / "pages"
-    main("pairs/table4", "--scale=small", "--limit=40", f"--workdir={work}")
-    file = work / "small" / "pairs-table4.json"
-    record = json.loads(file.read_text())
-
-    def page(**changes: object) -> str:
-        file.write_text(json.dumps({**record, **changes}))
-        main(f"--pages={pages}", f"--workdir={work}")
-        return (pages / "pairs.md").read_text()
-
-    part = page(limit=400, only=["-nq", "dpr_ais"])
-    assert "scale small; first 400 questions" in part
-    assert "Made with --only=-nq,dpr_ais." in part
-
-
-@pytest.mark.usefixtures("declared")
 @pytest.mark.parametrize(
     ("only", "made"),
     [
@@ -289,49 +258,34 @@ def test_a_part_of_a_figure(tmp_path: Path, only: str, made: dict[str, dict[str,
     assert len(list((tmp_path / "small" / "runs").iterdir())) == jobs
 
 
-@pytest.mark.usefixtures("declared")
-def test_parts_of_a_figure_add_up(tmp_path: Path) -> None:
-    file = tmp_path / "small" / "pairs-figure3.json"
-
-    def made(only: str) -> tuple[Any, Any, Any]:
-        assert (
-            main("pairs/figure3", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
-        )
-        record = json.loads(file.read_text())
-        return record["pictures"]["pairs/figure3"], record["only"], parts_of(record)
-
-    first, second = {"nq": {"a": 9}}, {"hotpotqa": {"a": 9, "b": 9}}
-    assert made("nq,A") == (first, ["nq", "A"], [["nq", "A"]])
-    assert made("hotpotqa") == (first | second, ["hotpotqa"], [["nq", "A"], ["hotpotqa"]])
-    main(f"--pages={tmp_path / 'pages'}", f"--workdir={tmp_path}")
-    page = (tmp_path / "pages" / "pairs.md").read_text()
-    assert "--only=nq,A" in page and "then with" in page and "--only=hotpotqa" in page
-    # a part with a job that is not finished is left out
-    (job,) = (tmp_path / "small" / "runs").glob("*nq*")
-    (job / "done.json").unlink()
-    assert made("hotpotqa") == (second, ["hotpotqa"], [["hotpotqa"]])
-    whole = {data: {"a": 9, "b": 9} for data in ("hotpotqa", "nq")}
-    assert made("") == (whole, [], [[]])
-    assert made("nq") == (whole, [], [[], ["nq"]])
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"parts": "nq"}))
-    with pytest.raises(InputError, match=r"figure3\.json must be a list of lists of names"):
-        made("nq")
-    assert made("") == (whole, [], [[]])  # which replaces the damaged record
-
-
-def test_parts_of_a_table_add_up_if_made_with_the_same_settings(
+def test_a_part_of_a_table_has_the_finished_rows_of_the_same_settings_beside_it(
     tmp_path: Path, declared: Callable[..., None]
 ) -> None:
-    def measured(only: str) -> dict[str, float]:
-        assert main("pairs/table4", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
-        record = json.loads((tmp_path / "small" / "pairs-table4.json").read_text())
-        cells = [one for one in record["cells"] if one["ours"] and one["metric"] == "EM"]
-        return {one["method"]: one["ours"]["mean"] for one in cells}
+    file = tmp_path / "small" / "pairs-table4.json"
 
-    assert measured("dpr_ais_dynamic") == {"dpr_ais_dynamic": 75}
-    assert measured("-dpr_ais_dynamic") == {"dpr_ais": 25, "dpr_ais_dynamic": 75}
+    def measured(only: str) -> tuple[dict[str, float], list[list[str]]]:
+        assert main("pairs/table4", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
+        record = json.loads(file.read_text())
+        cells = [one for one in record["cells"] if one["ours"] and one["metric"] == "EM"]
+        return {one["method"]: one["ours"]["mean"] for one in cells}, parts_of(record)
+
+    first, second = ["dpr_ais_dynamic"], ["-dpr_ais_dynamic"]
+    assert measured(first[0]) == ({"dpr_ais_dynamic": 75}, [first])
+    both = {"dpr_ais": 25, "dpr_ais_dynamic": 75}
+    assert measured(second[0]) == (both, [first, second])
+    main(f"--pages={tmp_path / 'pages'}", f"--workdir={tmp_path}")
+    page = (tmp_path / "pages" / "pairs.md").read_text()
+    assert "Made with --only=dpr_ais_dynamic, then with --only=-dpr_ais_dynamic." in page
+    # a job that is not finished, and those of other settings, are left out
+    (job,) = (tmp_path / "small" / "runs").glob("dpr_ais_dynamic*")
+    (job / "done.json").unlink()
+    assert measured(second[0])[0] == {"dpr_ais": 25}
     declared(lambda row, setting: Answers(row.method, 20))
-    assert measured("-dpr_ais_dynamic") == {"dpr_ais": 50}
+    assert measured(second[0])[0] == {"dpr_ais": 50}
+    assert measured("") == (dict.fromkeys(both, 50), [[]])
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"parts": "nq"}))
+    with pytest.raises(InputError, match=r"table4\.json must be a list of lists of names"):
+        measured(second[0])
 
 
 @pytest.mark.usefixtures("declared")

@@ -1,11 +1,9 @@
 """Verdicts on claims, from cells whose values are known."""
 
-import math
-
 import numpy as np
 import pytest
 
-from jaxrag.evaluation.significance import Interval, interval, needed_questions
+from jaxrag.evaluation.significance import Interval, interval
 from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, printed_effects, rows_of
 from jaxrag.reproduction.printed.comparison import Cell, Column
 from jaxrag.reproduction.printed.measured import Measured, over_seeds
@@ -56,23 +54,6 @@ def test_an_undecided_claim_tells_how_many_questions_decide_it() -> None:
     assert one.verdict == "undecided"
     # (1.95996 + 0.84162)^2 = 7.8489; times (2 / 3) / 0.1^2 = 523.3
     assert one.needed == 524
-
-
-def test_questions_are_paired_by_their_ids() -> None:
-    mine = cell(1, NQ, [1.0, 0.0])
-    theirs = cell(0, NQ, [0.0, 1.0])
-    swapped = theirs._replace(
-        ours=Measured(theirs.ours.interval, {"q1": 0.0, "q0": 1.0})  # type: ignore[union-attr]
-    )
-    (one,) = compare(claim(datasets=("nq",)), PRINTED, [mine, swapped])
-    assert one.ours is not None and one.ours[:3] == (0.0, 0.0, 0.0)  # the same on both questions
-
-
-def test_lower() -> None:
-    cells = [cell(0, NQ, [1.0] * 9, "trigger"), cell(1, NQ, [0.0, *[1.0] * 8], "trigger")]
-    (one,) = compare(claim(metric="trigger", lower=True), PRINTED, cells)
-    assert one.printed == 25.0 and one.ours is not None
-    assert one.ours.mean == pytest.approx(100 / 9)
 
 
 def test_each_and_average() -> None:
@@ -127,44 +108,7 @@ def test_the_mean_of_all_columns() -> None:
     assert lacking.ours is None
 
 
-def test_each_of_all_columns() -> None:
-    """Every metric of every data set for itself; the subject names the metric."""
-    units = {"EM": "percent", "F1": "percent", "mean_of_8_columns": "percent"}
-    printed = PRINTED._replace(units=units, rows=(
-        printed_row("base", {"nq": {"EM": 30.0, "F1": 45.0}, "webq": {"EM": 50.0},
-                             "average": {"mean_of_8_columns": 41.7}}),
-        printed_row("ours", {"nq": {"EM": 40.0, "F1": 44.0}, "webq": {"EM": 56.0},
-                             "average": {"mean_of_8_columns": 46.7}}),
-    ))  # fmt: skip
-    cells = [cell(row, NQ, [float(row == won)] * 9, metric)
-             for metric, won in (("EM", 1), ("F1", 0)) for row in (0, 1)]  # fmt: skip
-    each = claim(metric="mean_of_8_columns")
-    found = compare(each, printed, cells)
-    assert [one.subject for one in found] == ["nq, EM, against Base", "nq, F1, against Base"]
-    assert [one.ours.mean for one in found if one.ours] == [100, -100]
-    assert [one.printed for one in found] == [10, -1]
-    assert overall(found) == "contradicted" and printed_effects(each, printed) == [10, -1, 6]
-
-
-def test_values_without_questions_are_compared_as_independent() -> None:
-    ours = cell(1, NQ, [1.0])._replace(ours=Measured(Interval(0.5, 0.2, 0.9, 10)))
-    theirs = cell(0, NQ, [1.0])._replace(ours=Measured(Interval(0.4, 0.3, 0.8, 10)))
-    (one,) = compare(claim(datasets=("nq",)), PRINTED, [ours, theirs])
-    # down: hypot(0.3, 0.4) = 0.5; up: hypot(0.4, 0.1) = 0.41231
-    assert one.ours is not None and one.needed is None and not one.paired
-    assert one.ours[:3] == pytest.approx((10.0, -40.0, 51.231), abs=1e-3)
-
-
-def test_a_single_measurement_decides_nothing() -> None:
-    """Seconds of a whole run: 10 points less, but not measured twice."""
-    ours, theirs = (
-        cell(row, NQ, [1.0])._replace(ours=Measured(Interval(mean, mean, mean, 10)))
-        for row, mean in ((1, 0.5), (0, 0.4))
-    )
-    (one,) = compare(claim(datasets=("nq",)), PRINTED, [ours, theirs])
-    assert one.ours is not None and one.ours.low == one.ours.high == pytest.approx(10.0)
-    assert one.once and one.verdict == "undecided" and one.needed is None
-    # of paired values, an interval without width is one: every question has the same difference
+def test_equal_differences_have_no_width_but_are_no_single_measurement() -> None:
     same = [cell(row, NQ, [value] * 6) for row, value in ((1, 1.0), (0, 0.0))]
     (one,) = compare(claim(datasets=("nq",)), PRINTED, same)
     assert not one.once and one.verdict == "replicated"
@@ -188,28 +132,6 @@ def test_what_is_missing_is_not_measured() -> None:
     assert overall([done, done._replace(p=0.06)]) == "undecided"
     with pytest.raises(KeyError, match="has no row"):
         rows_of({"method": "other"}, PRINTED, "EM")
-
-
-def test_needed_questions() -> None:
-    # a textbook case: effect of half a standard deviation, 80 % power: 7.8489 / 0.25 = 31.4
-    assert needed_questions(1.0, 0.5) == 32
-    assert needed_questions(1.0, -0.5) == 32 and needed_questions(2.0, 1.0) == 32
-    assert not math.isnan(needed_questions(1.0, 0.5, power=0.9))
-
-
-def test_p_values_are_adjusted_for_the_number_of_comparisons() -> None:
-    # each of five wins of five has p = 2 / 2^5 = 0.0625; of eight, 2 / 2^8 = 0.0078
-    five, eight = ([cell(0, col, [0.0] * n), cell(1, col, [1.0] * n)] for col, n in
-                   ((NQ, 5), (WEBQ, 8)))  # fmt: skip
-    compared = compare(claim(), PRINTED, [*five, *eight])
-    assert [one.p for one in compared] == [0.0625, 2 * 0.0078125]
-    assert [one.verdict for one in compared] == ["undecided", "replicated"]
-    # alone, six wins of six are significant (0.03125); as one of two comparisons they are not
-    six = [cell(0, NQ, [0.0] * 6), cell(1, NQ, [1.0] * 6)]
-    assert compare(claim(datasets=("nq",)), PRINTED, six)[0].verdict == "replicated"
-    other = [cell(0, WEBQ, [0.0] * 6), cell(1, WEBQ, [1.0] * 6)]
-    both = compare(claim(), PRINTED, [*six, *other])
-    assert [one.p for one in both] == [0.0625, 0.0625] and overall(both) == "undecided"
 
 
 def test_seeds_of_trainings_count_in_a_comparison() -> None:

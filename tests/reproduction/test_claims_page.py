@@ -113,11 +113,6 @@ def test_tables_of_small_or_unknown_readers_judge_nothing(
     assert NONE not in page(tmp_path)
 
 
-def test_a_claim_whose_rows_were_not_run_is_not_listed(tmp_path: Path) -> None:
-    write_record(tmp_path, "small", line(BETTER, ALL_RIGHT), line(WORSE, None))
-    assert page(tmp_path).endswith(f"\n{NONE}")
-
-
 def test_every_record_of_a_claim_has_a_line_and_figures_follow_tables(tmp_path: Path) -> None:
     for folder in ("small", "paper-m"):
         write_record(tmp_path, folder, line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG))

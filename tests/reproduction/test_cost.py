@@ -5,30 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction.measures import JOB, Results, total_cost, wall_seconds
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.types import InputError
-from tests.evaluation.fabricate import ENVIRONMENT
+from tests.reproduction.small_runs import write_run
 
 
 def write(path: Path, costs: list[dict[str, int]], generator: str = "gpt-3.5-turbo") -> Results:
-    records = [
-        {
-            "question_id": f"q{i}",
-            "question": "?",
-            "gold_answers": ["a"],
-            "gold_passages": [],
-            "prediction": "a",
-            "trace": {},
-            "cost": cost,
-        }
-        for i, cost in enumerate(costs)
-    ]
-    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
-    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
-        directory.append(records)
-        directory.finish([str(r["question_id"]) for r in records])
+    write_run(path, ({"cost": cost} for cost in costs))
     return Results({JOB: path}, PrintedRow("m", "M", generator, None, None, {}, {}, {}, {}))
 
 

@@ -71,13 +71,6 @@ def test_a_point_that_was_measured_once_decides_nothing() -> None:
     assert one.verdict == "undecided"
 
 
-def test_bars_of_shares_are_shown_in_percent() -> None:
-    pictures = {"r3/figure0": {"nq": {"x": point(0.5, 0.4, 0.6), "y": point(0.2, 0.1, 0.3)}}}
-    (one,) = compare_points(claim(At("x", "only"), At("y", "only"), shares=True), pictures)
-    # 50 - 20, on both sides by hypot(10, 10) = 14.142
-    assert one.ours is not None and one.ours[:3] == pytest.approx((30, 15.858, 44.142), abs=1e-3)
-
-
 def test_values_of_questions_are_compared_in_pairs() -> None:
     """q4 has no value on the other side. 100 (x - 0.5 y) of q1 to q3: 50, 100, -50; mean 33.3."""
     x = {**point(0.75, 0.0, 1.0), "values": {"q1": 1.0, "q2": 1.0, "q3": 0.0, "q4": 1.0}}
@@ -109,14 +102,6 @@ def test_values_of_seeds_have_students_interval() -> None:
     (one,) = compare_points(rises, pictures)
     assert one.ours is not None and one.ours[:3] == pytest.approx((2, -0.484, 4.484), abs=1e-3)
     assert one.verdict == "undecided" and one.paired and one.ours.n == 3
-
-
-def test_a_factor_without_values_of_questions() -> None:
-    pictures = {"r3/figure0": {"nq": {"x": point(0.5, 0.4, 0.6), "y": point(0.4, 0.3, 0.5)}}}
-    found = claim(At("x", "only"), At("y", "only"), factor=0.5, shares=True)
-    (one,) = compare_points(found, pictures)
-    # 50 - 20, down by hypot(10, 5) = 11.180
-    assert one.ours is not None and one.ours[:3] == pytest.approx((30, 18.820, 41.180), abs=1e-3)
 
 
 def test_series_that_are_not_drawn_are_not_measured() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from jaxrag.configs.papers.pairs import TABLES
-from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction.gate_figures import (
     ALWAYS,
     GainOf,
@@ -18,7 +17,7 @@ from jaxrag.reproduction.gate_figures import (
     threshold_curves,
 )
 from jaxrag.reproduction.measures import JOB, Results
-from tests.evaluation.fabricate import ENVIRONMENT
+from tests.reproduction.small_runs import RIGHT, WRONG, write_run
 
 
 def write(
@@ -26,34 +25,18 @@ def write(
     right: str,
     retrieve: str = "",
     u: tuple[float, ...] = (),
-    aliases: tuple[str, ...] = ("Lima",),
+    aliases: tuple[str, ...] = (RIGHT,),
     dataset: str = "d",
 ) -> Path:
     """A run whose answers are right, and whose gate retrieves, where the texts have 1."""
     records: list[dict[str, Any]] = []
     for i, one in enumerate(right):
-        trace: dict[str, Any] = {}
+        text = RIGHT if one == "1" else WRONG
+        trace: dict[str, Any] = {"direct": {"text": text, "u": u[i]}} if u else {}
         if retrieve:
             trace["gate"] = {"name": "g", "retrieve": retrieve[i] == "1"}
-        text = "Lima" if one == "1" else "Quito"
-        if u:
-            trace["direct"] = {"text": text, "u": u[i]}
-        records.append(
-            {
-                "question_id": f"q{i}",
-                "question": f"Question {i}?",
-                "gold_answers": list(aliases),
-                "gold_passages": [],
-                "prediction": text,
-                "trace": trace,
-                "cost": {},
-            }
-        )
-    config = {"method": {"name": "m"}, "dataset": {"name": dataset}, "language_model": "SmolLM2"}
-    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
-        directory.append(records)
-        directory.finish([str(r["question_id"]) for r in records])
-    return path
+        records.append({"gold_answers": list(aliases), "prediction": text, "trace": trace})
+    return write_run(path, records, dataset={"name": dataset}, language_model="SmolLM2")
 
 
 @pytest.fixture
@@ -75,7 +58,7 @@ def test_groups(gated: Results) -> None:
     ]
     assert [one.mean for one in means] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [one.n for one in means] == [3, 3, 3]
-    (picture,) = group_bars("figure", "Groups", "exact_match", "EM", {"nq": gated})
+    (picture,) = group_bars("t", {"nq": gated}, metric="exact_match", y_title="EM")
     group: Any = picture.numbers["nq"]["dq"]  # pyright: ignore
     assert group["mean"] == pytest.approx(2 / 3)
     assert group["values"] == {"q1": 1, "q2": 0, "q3": 1}
@@ -97,15 +80,15 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     assert distinct(results["nq"], {"7B": ["7B"], "72B": ["72B"]}) == [
         "7B"
     ]  # one directory, one curve
-    (picture,) = threshold_curves("f", "t", ("7B", "72B"), results)
+    (picture,) = threshold_curves("t", results, jobs=("7B", "72B"))
     assert "SmolLM2" in picture.svg and "72B" not in picture.svg
     curve: Any = picture.numbers["nq"]["7B"]  # pyright: ignore
     # the curve starts at ten questions: 6 of 10 are right, then 6 of 11 and 6 of 12
     assert [one["mean"] for one in curve] == pytest.approx([6 / 10, 6 / 11, 6 / 12])
-    (picture,) = ratio_curves("f", "t", ("7B", "72B"), results)
+    (picture,) = ratio_curves("t", results, jobs=("7B", "72B"))
     curve = picture.numbers["nq"]["exact_match"]["7B"]  # pyright: ignore
     assert curve[4]["mean"] == 1 and curve[-1]["mean"] == 0.5  # 50 %: six of twelve
-    (picture,) = gain_curves("f", "t", {"": {"7B": GainOf("7B", "7B, retrieved")}}, results)
+    (picture,) = gain_curves("t", results, blocks={"": {"7B": GainOf("7B", "7B, retrieved")}})
     curve = picture.numbers["nq"]["7B"]  # pyright: ignore
     # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
     assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
@@ -122,12 +105,12 @@ def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:
     runs["HyDE"] = write(tmp_path / "hyde", "000111111100")
     results = {"nq": Results(runs)}
     for curves in (threshold_curves, ratio_curves):
-        (picture,) = curves("f", "t", ("72B", "7B"), results)
+        (picture,) = curves("t", results, jobs=("72B", "7B"))
         assert "72B" not in picture.svg
     blocks = {
         "by size": {"7B": GainOf("7B", "7B, retrieved")},
         "by retrieval": {"Q2D": GainOf("7B", "Q2D"), "HyDE": GainOf("7B", "HyDE")},
     }
-    (picture,) = gain_curves("f", "t", blocks, results)
-    assert picture.name == "f-by-retrieval" and set(picture.numbers["nq"]) == {"HyDE"}  # pyright: ignore
+    (picture,) = gain_curves("t", results, blocks=blocks)
+    assert picture.suffix == "-by-retrieval" and set(picture.numbers["nq"]) == {"HyDE"}  # pyright: ignore
     assert "HyDE" in picture.svg and "Q2D" not in picture.svg

@@ -76,20 +76,3 @@ def test_f1_is_the_mean_over_aliases_where_the_paper_prints_that(
     cells = table_cells(TABLES["pairs/table2"], printed, "paper", results)
     (f1,) = (cell for cell in cells if cell.metric == "F1" and cell.ours)
     assert f1.ours is not None and f1.ours.interval.mean == value
-
-
-RELEASED = {"dtr_released": "BAAI/bge-base-en-v1.5", "dtr_released_e5": "intfloat/e5-base-v2"}
-
-
-@pytest.mark.parametrize("method, encoder", RELEASED.items())
-def test_the_released_preset_of_dtr(method: str, encoder: str) -> None:
-    job: Any = dtr.get_config(f"{method}@paper-nq")
-    reader, bare = job.method.reader, job.index.encoder
-    assert (reader.repetition_penalty, reader.answer_tokens, reader.fidelity) == (
-        1.1, 1024, "released",
-    )  # fmt: skip
-    assert job.method.select.score == "cosine_sum" and job.method.gate.threshold == 0.001
-    assert bare.checkpoint == f"hub:{encoder}"
-    assert (bare.embed_title, bare.query_prefix, bare.passage_prefix) == (False, "", "")
-    small: Any = dtr.get_config(f"{method}@tiny")
-    assert small.method.reader.repetition_penalty == 1.1 and not small.index.encoder.embed_title

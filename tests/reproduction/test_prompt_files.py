@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from jaxrag.configs import ars, dtr
 from jaxrag.configs.papers import ALL
 from jaxrag.core.hashing import canonical
 from jaxrag.experiments import prompts as check_prompts
@@ -43,25 +42,6 @@ def work_of(name: str, files: dict[str, str], scale: Any = "paper") -> Work:
     work = Work("runs", change=with_prompts(files))
     add(reproduce.ALL, work, name, scale)
     return work
-
-
-def test_a_method_and_its_helper_get_the_file(own: str) -> None:
-    run: Any = ars.get_config("judge@paper-boolq")
-    assert (run.method.reader.prompts, run.method.order.judge.prompts) == ("ars", "ars")
-    changed: Any = with_prompts({"ars": own})(run)
-    assert (changed.method.reader.prompts, changed.method.order.judge.prompts) == (own, own)
-    # nothing else is changed
-    assert with_prompts({own: "ars"})(changed) == run
-    assert with_prompts({"dtr": own})(run) == run
-
-
-def test_jobs_that_make_labels_rewards_and_pairs_get_the_file(own: str) -> None:
-    for method in ("make_labels", "make_rewards"):
-        job: Any = ars.get_config(f"{method}@paper-boolq")
-        assert "ars" in sets_in_use([job])
-        assert sets_in_use([with_prompts({"ars": own})(job)]) == [own]
-    labels: Any = with_prompts({"ars": own})(ars.get_config("make_labels@paper-boolq"))
-    assert labels.run.method.judge.prompts == own == labels.run.method.reader.prompts
 
 
 @pytest.mark.parametrize("name", dict.fromkeys([*ALL.tables, *ALL.figures]))
@@ -103,15 +83,6 @@ def test_jobs_without_a_replaced_set_are_those_of_other_tables(own: str) -> None
         if all("r3" not in sets_in_use([plain.jobs[one]]) for one in plain.with_needs([path]))
     }
     assert others and others <= mine & ours and ours - mine
-
-
-def test_a_record_of_a_job_refuses_changed_words(own: str) -> None:
-    job = with_prompts({"dtr": own})(dtr.get_config("dtr@paper-nq"))
-    before = describe_job(job)["prompt_files"]
-    write(Path(own), DIRECT.replace("Mine", "Changed"))
-    assert describe_job(job)["prompt_files"].keys() == {own} == before.keys()
-    assert describe_job(job)["prompt_files"] != before
-    assert "prompt_files" not in describe_job(dtr.get_config("dtr@paper-nq"))
 
 
 def test_a_file_may_have_the_name_of_the_set_that_it_extends(tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from jaxrag.evaluation.significance import crossed_interval
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.retriever_figures import accuracy_curves, any_of, gain, passages_scored
+from jaxrag.reproduction.retriever_figures import (
+    accuracy_curves,
+    any_of,
+    gain,
+    metric_bars,
+    passages_scored,
+)
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.reproduction.test_cells import write
 
@@ -57,8 +63,8 @@ def test_curves_are_over_the_share_of_the_training(tmp_path: Path) -> None:
     long = training_at(tmp_path / "long", {0: [0, 0], 5: [0, 1], 20: [1, 1]})
     short = training_at(tmp_path / "short", {0: [0, 0], 4: [1, 0]})
     results = {"nq": Results({"long": long, "short": short})}
-    [picture] = accuracy_curves("r3/figure9", "A test", ["long", "short"], results)
-    assert picture.name == "r3/figure9" and "<svg" in picture.svg and "nq" in picture.svg
+    [picture] = accuracy_curves("A test", results, trainings=["long", "short"])
+    assert "<svg" in picture.svg and "nq" in picture.svg
     numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
     shown = {name: [(p["progress"], p["mean"]) for p in some] for name, some in numbers.items()}
     assert shown == {"long": [(0, 0), (25, 50), (100, 100)], "short": [(0, 0), (100, 50)]}
@@ -74,7 +80,7 @@ def test_a_curve_of_several_seeds_is_their_mean(tmp_path: Path) -> None:
     first = training_at(tmp_path / "a", {0: [0, 1, 1], 5: [1, 1, 0], 10: [1, 1, 1]})
     second = training_at(tmp_path / "b", {0: [0, 0, np.nan], 6: [1, 0, 1]})
     results = {"nq": Results({"one": first}, None, [{"one": second}])}
-    [picture] = accuracy_curves("r3/figure9", "A test", ["one"], results)
+    [picture] = accuracy_curves("A test", results, trainings=["one"])
     start, end = picture.numbers["nq"]["one"]  # type: ignore[index]
     assert start["values"] == {"0": 0, "1": 0.5} and start["seeds"] == [2 / 3, 0]
     assert (start["mean"], start["n"], end["progress"]) == (25, 2, 50)
@@ -88,9 +94,9 @@ def test_ends_of_curves_are_compared_in_pairs(tmp_path: Path) -> None:
     ours = training_at(tmp_path / "a", {0: [0] * 5, 5: [1, 1, 1, 1, 1]}, "train", "test")
     theirs = training_at(tmp_path / "b", {0: [0] * 5, 5: [1, 0, 0, 0, np.nan]}, "other", "test")
     results = {"nq": Results({"a": ours, "b": theirs})}
-    [picture] = accuracy_curves("r3/figure9", "A test", ["a", "b"], results)
+    [picture] = accuracy_curves("A test", results, trainings=["a", "b"])
     claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
-    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    (one,) = compare_points(claim, {"r3/figure9": picture.numbers})
     assert one.ours is not None and one.ours.mean == 75 and one.ours.n == 4 and one.paired
 
 
@@ -104,14 +110,36 @@ def test_other_questions_are_not_paired(
     ours = training_at(tmp_path / "a", {0: [0, 0], 5: [1, 1]}, "train", "test")
     theirs = training_at(tmp_path / "b", {0: [0] * len(values), 5: values}, *data)
     results = {"nq": Results({"a": ours, "b": theirs})}
-    [picture] = accuracy_curves("r3/figure9", "A test", ["a", "b"], results)
+    [picture] = accuracy_curves("A test", results, trainings=["a", "b"])
     assert "values" not in str(picture.numbers)
     claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
-    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    (one,) = compare_points(claim, {"r3/figure9": picture.numbers})
     assert one.ours is not None and not one.paired
 
 
 def test_a_figure_of_a_training_without_evaluations_is_refused(tmp_path: Path) -> None:
     path = training_at(tmp_path / "none", {})
     with pytest.raises(Exception, match="has no step yet"):
-        accuracy_curves("r3/figure9", "A test", ["one"], {"nq": Results({"one": path})})
+        accuracy_curves("A test", {"nq": Results({"one": path})}, trainings=["one"])
+
+
+def write_rankings(directory: Path, number: int, found: dict[str, dict[str, float]]) -> None:
+    directory.mkdir(exist_ok=True)
+    lines = [{"question_id": name, "metrics": metrics} for name, metrics in found.items()]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (directory / f"rankings-{number}.jsonl").write_text(text)
+
+
+def test_means_and_values_of_questions(tmp_path: Path) -> None:
+    """Of four questions the first retriever answers two, the second one of three that count."""
+    hit, miss = {"answer@1": 1.0, "mrr@5": 0.5}, {"answer@1": 0.0, "mrr@5": 0.1}
+    write_rankings(tmp_path / "nq", 0, {"a": hit, "b": hit, "c": miss, "d": miss})
+    write_rankings(tmp_path / "nq", 1, {"a": miss, "b": hit, "c": miss, "d": {"mrr@5": 1.0}})
+    results = {"nq": Results({JOB: tmp_path / "nq"})}
+    [picture] = metric_bars("t", results, retrievers=("late", "full"), metric="answer@1")
+    assert "n = 4, 3" in picture.svg and "nq" in picture.svg
+    numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
+    assert numbers["late"]["mean"] == 0.5 and numbers["late"]["n"] == 4
+    assert numbers["late"]["values"] == {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}
+    assert numbers["full"]["n"] == 3 and numbers["full"]["values"] == {"a": 0, "b": 1, "c": 0}
+    assert 0 <= numbers["full"]["low"] < 1 / 3 < numbers["full"]["high"] <= 1

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from jaxrag.configs.papers.claims import CLAIMS
-from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.claims import FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.printed.tables import PrintedRow
-from tests.evaluation.fabricate import ENVIRONMENT
 from tests.methods.ars.bandit import small_table
+from tests.reproduction.small_runs import RIGHT, WRONG, write_run
 
 # K = 1, 2, 3 of four test questions: accuracies 1/4, 3/4 and 2/4
 CORRECT = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]], float)
@@ -85,25 +84,10 @@ def test_a_constant_k_has_no_interval_of_a_share(tmp_path: Path) -> None:
     assert found == (3, 3, 3, 4)
 
 
-def run_of(path: Path, right: list[list[int]], *, prediction: str = "Quito") -> Path:
+def run_of(path: Path, right: list[list[int]], *, prediction: str = WRONG) -> Path:
     """Records of answers by K, right where the lists have 1, and of one prediction."""
-    records = [
-        {
-            "question_id": f"q{i}",
-            "question": "?",
-            "gold_answers": ["Lima"],
-            "gold_passages": [],
-            "prediction": prediction,
-            "trace": {"answers": ["Lima" if hit else "Quito" for hit in row]},
-            "cost": {},
-        }
-        for i, row in enumerate(right)
-    ]
-    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
-    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
-        directory.append(records)
-        directory.finish([str(r["question_id"]) for r in records])
-    return path
+    answers = ([RIGHT if hit else WRONG for hit in row] for row in right)
+    return write_run(path, ({"prediction": prediction, "trace": {"answers": a}} for a in answers))
 
 
 def test_strategies_over_k(tmp_path: Path) -> None:
@@ -114,9 +98,9 @@ def test_strategies_over_k(tmp_path: Path) -> None:
         "random 0": run_of(tmp_path / "random0", [[0, 0, 0], [1, 1, 1]]),
         "random 1": run_of(tmp_path / "random1", [[1, 0, 1], [1, 0, 1]]),
         "rag": run_of(tmp_path / "rag", [[0], [0]]),
-        "ars": run_of(tmp_path / "ars", [[0], [0]], prediction="Lima"),
+        "ars": run_of(tmp_path / "ars", [[0], [0]], prediction=RIGHT),
     }
-    (picture,) = figures.strategies("f", {(0, "paper-boolq"): Results(jobs)})
+    (picture,) = figures.strategies({(0, "paper-boolq"): Results(jobs)})
     numbers = picture.numbers["boolq"]  # pyright: ignore
     assert numbers.pop("score") == "accuracy %"
     means = {
@@ -141,7 +125,7 @@ def test_strategies_over_k(tmp_path: Path) -> None:
 def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
     results = {"boolq": penalised(tmp_path, 0.01)}
     schemes = ("weighted", "lambda 0.01")
-    (picture,) = figures.kept_histograms("f", "Kept", results, schemes=schemes)
+    (picture,) = figures.kept_histograms("Kept", results, schemes=schemes)
     panels: dict[str, dict[str, Any]] = dict(picture.numbers)  # pyright: ignore
     few = {name: panel.pop("at most half") for name, panel in panels.items()}
     # K = 1 of 3 is at most half: once of 2 seeds for q1 and q3, whose K are 1, 2 and 1, 2
@@ -159,7 +143,7 @@ def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -
     chosen = {"weighted": [[1] * 4, [2] * 4], "lambda 0": [[1] * 4]}
     whole = curves(tmp_path / "whole", {"weighted": [[1] * 4]})
     results = Results({JOB: curves(tmp_path / "bandit", chosen), figures.WHOLE: whole})
-    (picture,) = figures.rewards_by_epoch("f", "Rewards", {"boolq": results})
+    (picture,) = figures.rewards_by_epoch("Rewards", {"boolq": results})
     # seeds 0 and 1: (0.5, 1.5) and (1, 2), whose deviation is sqrt(1/2); the test part is equal
     numbers = picture.numbers["boolq"]  # pyright: ignore
     assert numbers["train"]["mean"] == [1.0, 1.5]
@@ -184,8 +168,8 @@ def test_the_claim_on_small_k_is_tied_to_the_histograms(tmp_path: Path) -> None:
     """Three seeds: K = 1 of 3 in 5 of 12 choices; 41.7 - 50."""
     chosen = {"weighted": [[1, 1, 3, 3], [1, 3, 3, 3], [1, 3, 3, 1]]}
     jobs = {JOB: curves(tmp_path / "bandit", chosen), figures.REWARDS: table(tmp_path / "t")}
-    (picture,) = figures.kept_histograms("ars/figure6", "Kept", {"boolq": Results(jobs)})
-    (one,) = compare_points(claim_of("ars/small-k"), {picture.name: picture.numbers})
+    (picture,) = figures.kept_histograms("Kept", {"boolq": Results(jobs)})
+    (one,) = compare_points(claim_of("ars/small-k"), {"ars/figure6": picture.numbers})
     assert one.ours is not None and one.ours.mean == pytest.approx(100 * 5 / 12 - 50)
     assert one.subject == "boolq, at most half, against 50" and one.paired and one.ours.n == 4
 
@@ -199,7 +183,7 @@ def test_exactly_half_of_the_rewrites_is_at_most_half(tmp_path: Path) -> None:
         JOB: curves(tmp_path / "bandit", {"weighted": [[1, 2, 3, 4]]}),
         figures.REWARDS: tmp_path / "t",
     }
-    (picture,) = figures.kept_histograms("f", "Kept", {"boolq": Results(jobs)})
+    (picture,) = figures.kept_histograms("Kept", {"boolq": Results(jobs)})
     panel: Any = picture.numbers["boolq"]  # pyright: ignore
     assert panel["at most half"]["values"] == {"q1": 1, "q2": 1, "q3": 0, "q4": 0}
 
@@ -207,12 +191,12 @@ def test_exactly_half_of_the_rewrites_is_at_most_half(tmp_path: Path) -> None:
 def test_the_claim_on_rewards_is_tied_to_their_curves(tmp_path: Path) -> None:
     """The test part of every seed is 0.25, then 0.75: the same difference for both seeds."""
     results = Results({JOB: curves(tmp_path / "two", {"weighted": [[1] * 4, [2] * 4]})})
-    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards", {"boolq": results})
+    (picture,) = figures.rewards_by_epoch("Rewards", {"boolq": results})
     claim = claim_of("ars/reward-rises")
-    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    (one,) = compare_points(claim, {"ars/figure5": picture.numbers})
     assert one.ours == (0.5, 0.5, 0.5, 2) and one.unit == "reward"
     assert one.verdict == "replicated" and one.paired and not one.once
     single = Results({JOB: curves(tmp_path / "one", {"weighted": [[1] * 4]})})
-    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards", {"boolq": single})
-    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    (picture,) = figures.rewards_by_epoch("Rewards", {"boolq": single})
+    (one,) = compare_points(claim, {"ars/figure5": picture.numbers})
     assert one.once and one.verdict == "undecided"

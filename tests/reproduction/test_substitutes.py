@@ -16,7 +16,6 @@ from jaxrag.reproduction import choices
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
-from jaxrag.reproduction.work import Work
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import e5
@@ -183,12 +182,3 @@ def test_a_part_of_a_table_by_another_reader(
     setting = "scale tiny; SmolLM2-135M-Instruct for all generators"
     heading = f"{setting}; first 2 questions over 331 passages"
     assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
-
-
-def test_failed_jobs_are_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    def execute(work: Work, wanted: Any) -> int:
-        work.failed[Path("job")] = "no such file"
-        return 2
-
-    monkeypatch.setattr(Work, "execute", execute)
-    assert reproduce._execute(Work("runs"), []) == 3  # two questions and a job

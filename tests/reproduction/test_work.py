@@ -12,15 +12,11 @@ from jaxrag.configs.papers import ALL
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction import work as module
-from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.parts import combine
 from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Line, Setting, Table
-from jaxrag.reproduction.work import Work, add_figure, add_row, add_table, chosen
+from jaxrag.reproduction.work import Work, add_figure, add_row, chosen
 from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome
-from jaxrag.runs.run import Run
-from jaxrag.runs.settings_tree import parts_in_use
 from jaxrag.types import InputError
 
 EXECUTED: list[str] = []
@@ -52,15 +48,6 @@ def test_a_job_comes_after_those_that_it_needs_and_is_executed_once(tmp_path: Pa
     again = Work(tmp_path)
     assert again.add(lambda made: Count("run", str(made(Count("training"))))) == first
     assert again.execute([first]) == 0 and len(EXECUTED) == 3
-
-
-def test_only_what_is_wanted_is_executed(tmp_path: Path) -> None:
-    EXECUTED.clear()
-    work = Work(tmp_path)
-    work.add(lambda made: Count("run", str(made(Count("training")))))
-    alone = work.add(lambda made: Count("alone"))
-    work.execute([alone])
-    assert EXECUTED == ["alone"]
 
 
 def test_a_job_with_errors_is_executed_again(tmp_path: Path) -> None:
@@ -137,18 +124,6 @@ def test_what_needs_a_training_is_made_for_each_seed_and_the_rest_once(tmp_path:
     assert not ours.there
 
 
-def test_parts_of_several_seeds(tmp_path: Path) -> None:
-    """A part is whole when the jobs of all its seeds are finished."""
-    outputs = Results({"": tmp_path / "0"}, None, [{"": tmp_path / "1"}])
-    done = {tmp_path / "0"}
-    add = {(): {"nq": outputs}, ("nq",): {"nq": outputs}, ("webq",): {}}
-    found, parts = combine(["webq"], [["nq"]], lambda only: add[tuple(only)], done.__contains__)
-    assert (found, parts) == ({}, [["webq"]])
-    done.add(tmp_path / "1")
-    found, parts = combine(["webq"], [["nq"]], lambda only: add[tuple(only)], done.__contains__)
-    assert found["nq"].paths == outputs.paths and parts == [["nq"], ["webq"]]
-
-
 def test_only() -> None:
     table = printed_tables()["dtr/table2"]
     methods, datasets, *_ = chosen(table, ("nq", "dtr"))
@@ -217,27 +192,6 @@ def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.M
     assert EXECUTED == [
         "run0", "run2", "judged", "kept ['b']", "run1", "run3", "needs a", "kept ['a']", "last",
     ]  # fmt: skip
-
-
-def test_each_model_of_a_table_is_loaded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DTR's Table 2 has generators of 7B and 72B, and each judges for the other."""
-    loaded, loads = set[Any](), list[str]()
-
-    def execute(run: Run, workdir: Path) -> Outcome:
-        new = {part for part in parts_in_use(run) if isinstance(part, Local)} - loaded
-        loads.extend(model.name for model in new)
-        loaded.update(new)
-        workdir.mkdir(parents=True)
-        return Outcome((), workdir)
-
-    monkeypatch.setattr(module, "release", lambda keep: loaded.intersection_update(keep))
-    monkeypatch.setattr(Run, "execute", execute)
-    work = Work(tmp_path)
-    add_table(work, ALL.tables["dtr/table2"], printed_tables()["dtr/table2"], "paper")
-    assert work.execute(list(work.jobs)) == 0 and len(work.jobs) == 100
-    assert sorted(loads) == ["Qwen2.5-72B-Instruct", "Qwen2.5-7B-Instruct"]
 
 
 def test_programs_of_trainings_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from html import unescape
 from pathlib import Path
-from typing import NamedTuple
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report import svg
@@ -31,26 +30,6 @@ _MARGIN, _HEAD, _LINE = 14, 36, 20
 _NAME = 80  # characters of a file's name; the title may be a question
 
 
-class Alone(NamedTuple):
-    """A figure for a file of its own; texts are HTML.
-
-    Attributes:
-      title: title of the figure.
-      width: of the drawing, in pixels.
-      height: of the drawing, in pixels.
-      drawn: elements of the drawing.
-      legend: mark and name of each run; empty for a drawing without marks of runs.
-      section: title of its section in a page.
-    """
-
-    title: str
-    width: int
-    height: int
-    drawn: str
-    legend: Sequence[tuple[str, str]]
-    section: str = ""
-
-
 def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
     """Writes each figure of a report page; returns the files.
 
@@ -59,52 +38,47 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
     Raises:
       InputError: the page has no figures.
     """
-    figures = list(_figures(Path(page).read_text("utf-8")))
+    figures = list(figures_of(Path(page).read_text("utf-8")))
     if not figures:
         raise InputError(f"{page} has no figures that could be written to {directory}.")
     files: list[Path] = []
     Path(directory).mkdir(parents=True, exist_ok=True)
-    for drawing in figures:
-        words = re.findall(r"[^\W_]+", unescape(f"{drawing.section} {drawing.title}").lower())
-        stem = "-".join(words)[:_NAME]
+    for title, drawn in figures:
+        stem = "-".join(re.findall(r"[^\W_]+", title.lower()))[:_NAME]
         file = Path(directory) / f"{stem}.svg"
         for number in range(2, len(figures) + 1):
             if file not in files:
                 break
             file = file.with_name(f"{stem}-{number}.svg")
-        write_text(file, alone(drawing))
+        write_text(file, drawn)
         files.append(file)
     return files
 
 
-def figures_of(page: str) -> list[tuple[str, str]]:
+def figures_of(page: str) -> Iterator[tuple[str, str]]:
     """Title and whole SVG of each figure of a report page, given as HTML."""
-    return [(unescape(f"{f.section}: {f.title}"), alone(f)) for f in _figures(page)]
-
-
-def _figures(page: str) -> Iterator[Alone]:
     _, *parts = _SECTION.split(page)
     for section, content in zip(parts[::2], parts[1::2], strict=True):
         legend = [entry for row in _LEGEND.findall(content) for entry in _ENTRY.findall(row)]
         for match in _FIGURE.finditer(content):
-            title, width, height, drawn = match.group("title", "width", "height", "drawn")
-            marks = legend if _BY_RUN.search(drawn) else []
-            yield Alone(title, int(width), int(height), drawn, marks, section)
+            marks = legend if _BY_RUN.search(match["drawn"]) else []
+            yield unescape(f"{section}: {match['title']}"), _alone(match, marks)
 
 
-def alone(figure: Alone) -> str:
-    """A whole SVG file: title, drawing and legend."""
-    columns = 2 if len(figure.legend) > 3 else 1
-    below = _LINE * -(-len(figure.legend) // columns)
-    parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{figure.title}</text>']
-    parts.append(f'<g transform="translate(0 {_HEAD})">{figure.drawn}</g>')
-    for place, (mark, name) in enumerate(figure.legend):
-        x = svg.LEFT + place % columns * (figure.width - svg.LEFT) // columns
-        y = _HEAD + figure.height + _LINE * (place // columns)
+def _alone(figure: re.Match[str], legend: Sequence[tuple[str, str]]) -> str:
+    """A whole SVG file: title, drawing, and the legend's marks and names."""
+    drawn_width, drawn_height = int(figure["width"]), int(figure["height"])
+    columns = 2 if len(legend) > 3 else 1
+    below = _LINE * -(-len(legend) // columns)
+    parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{figure["title"]}</text>']
+    parts.append(f'<g transform="translate(0 {_HEAD})">{figure["drawn"]}</g>')
+    for place, (mark, name) in enumerate(legend):
+        x = svg.LEFT + place % columns * (drawn_width - svg.LEFT) // columns
+        y = _HEAD + drawn_height + _LINE * (place // columns)
         entry = f'{mark}<text x="20" y="11" class="name">{name}</text>'
         parts.append(f'<g transform="translate({x} {y})">{entry}</g>')
-    width = figure.width + 2 * _MARGIN
-    height = _HEAD + figure.height + below + _MARGIN
+    width = drawn_width + 2 * _MARGIN
+    height = _HEAD + drawn_height + below + _MARGIN
     box = f'x="{-_MARGIN}" width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-_MARGIN} 0 {width} {height}" '

@@ -115,16 +115,11 @@ def difference(ours: Measured, theirs: Measured) -> Measured:
 
 
 def mean_interval(intervals: Sequence[Interval], sets: Sequence[Hashable] = ()) -> Interval:
-    """The mean of several means, with an approximate 95 % interval.
+    """The mean of several means, with an approximate 95 % interval; n is that of all questions.
 
     Means of independent sets of questions: the variances that the half-widths imply are added, as
-    for normal distributions. Means over the same questions, such as EM and F1 of a run: the
-    half-widths are added, as if the values rose and fell together, which is the widest case. ``n``
-    is the number of all questions.
-
-    Args:
-      intervals: the means.
-      sets: for each, the set of questions that it is a mean over; () if no two share questions.
+    for normal distributions. Means over the same of ``sets``, such as EM and F1 of a run: the
+    half-widths are added, as if the values rose and fell together, which is the widest case.
     """
     count = len(intervals)
     named = sets or range(count)

@@ -1,7 +1,4 @@
-"""Figures of the bandit report: learning curves, policies, choices of K, effect of lambda.
-
-Drawn by matplotlib; each has a title and a sentence on how to read it, and is "" without data.
-"""
+"""Figures of the bandit report: learning curves and choices of K; "" without data."""
 
 from __future__ import annotations
 
@@ -32,13 +29,7 @@ def figures(table: Table, lines: Sequence[Line]) -> list[str]:
       table: of bandit.json.
       lines: of curves.jsonl.
     """
-    return [
-        learning(table, lines),
-        side_by_side(table, lines),
-        policy_bars(table),
-        choices(table),
-        penalties(table),
-    ]
+    return [learning(table, lines), side_by_side(table, lines), choices(table)]
 
 
 def learning(table: Table, lines: Sequence[Line]) -> str:
@@ -93,33 +84,6 @@ def seeds_std(values: Float[np.ndarray, "s e"]) -> Float[np.ndarray, " e"]:
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
 
 
-def policy_bars(table: Table) -> str:
-    """Mean test reward of every policy under the weights, with intervals."""
-    rows = [row for row in table["results"] if row["penalty"] is None]
-
-    def draw(axes: Axes, rows: Sequence[Line]) -> None:
-        means = [row["means"]["reward"] for row in rows]
-        light, _ = colours()
-        ends = [(at["mean"] - at["low"], at["high"] - at["mean"]) for at in means]
-        axes.barh(
-            [row["policy"] for row in rows],
-            [at["mean"] for at in means],
-            color=[light["c1" if row["seeds"] else "wrong"] for row in rows],
-            xerr=np.maximum(np.transpose(ends), 0),
-            ecolor=light["ink"],
-        )
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x")
-        axes.set_xlabel("reward")
-
-    note = "Mean reward on the test questions after the last epoch, 95 % intervals over questions. "
-    return _figure(
-        "Policies", note + "Grey: not trained.", draw, [rows], height=60 + 24 * len(rows)
-    )
-
-
 def choices(table: Table) -> str:
     """Histograms of the K that the learner chose for the test questions, by reward scheme."""
     learner = _learner(table)
@@ -140,27 +104,6 @@ def choices(table: Table) -> str:
 
     note = f"Percent of the test questions for which {learner} chose each K, over all seeds."
     return _figure("Chosen K", note, draw, range(len(rows)), height=110)
-
-
-def penalties(table: Table) -> str:
-    """Accuracy of the learner against its mean K, a point for each lambda, with intervals."""
-    learner = _learner(table)
-    rows = [r for r in table["results"] if r["policy"] == learner and r["penalty"] is not None]
-    if len(rows) < 2:
-        return ""
-
-    def draw(axes: Axes, rows: Sequence[Line]) -> None:
-        for i, row in enumerate(rows):
-            k, right = row["means"]["k"], row["means"]["correct"]
-            look = plots.series_style(i)
-            axes.plot(k["mean"], 100 * right["mean"], **look, linestyle="")
-            axes.vlines(k["mean"], 100 * right["low"], 100 * right["high"], color=look["color"])
-            axes.hlines(100 * right["mean"], k["low"], k["high"], color=look["color"])
-        axes.set(xlabel="mean K", ylabel="accuracy %", xlim=(0, table["arms"]))
-
-    legend = [f"lambda {row['penalty']:g}" for row in rows]
-    note = "The learner's test questions; 95 % intervals of both."
-    return _figure("Lambda", note, draw, [rows], legend)
 
 
 def _figure(

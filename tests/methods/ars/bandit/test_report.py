@@ -123,7 +123,7 @@ def test_the_page_has_figures_and_tables_and_escapes_markup(directory: Path) -> 
     grids = write_bandit_report(directory, directory / "report.html")
     page, told = (directory / "report.html").read_text(), (directory / "report.md").read_text()
     assert len(grids) == 2
-    titles = ("Reward by epoch, NeuralUCB", "Policies by epoch", "Chosen K", "Lambda")
+    titles = ("Reward by epoch, NeuralUCB", "Policies by epoch", "Chosen K")
     for title in titles:
         assert title in page, title
     assert "<b>Lin" not in page and "&lt;b&gt;Lin" in page
@@ -136,13 +136,8 @@ def test_figures_show_the_values(table: RewardTable) -> None:
     found = summarise(table, SCHEMES, LINES)
     texts = re.findall(r">(\d+)</text>", figures.choices(found))
     assert texts.count("50") >= 2 and texts.count("100") >= 2  # half and half; all K = 2, all K = 1
-    for name in ("NeuralUCB", "best fixed K", "oracle", "K = 1"):
-        assert f">{name}</text>" in figures.policy_bars(found)
-    assert "lambda 0.04" in figures.penalties(found)
     alone = [one for one in LINES if one["policy"] == "NeuralUCB"]
     assert figures.side_by_side(found, alone) == ""
-    few = found | {"results": [row for row in found["results"] if row["penalty"] != 0.04]}
-    assert figures.penalties(few) == ""
 
 
 def test_without_matplotlib_the_page_says_how_figures_are_drawn(
@@ -157,7 +152,7 @@ def test_without_matplotlib_the_page_says_how_figures_are_drawn(
 def test_the_pages_figures_become_files(directory: Path) -> None:
     write_bandit_report(directory, directory / "report.html")
     files = write_figures(directory / "report.html", directory / "figures")
-    assert files[0].stem == "boolq-reward-by-epoch-neuralucb" and len(files) == 5
+    assert files[0].stem == "boolq-reward-by-epoch-neuralucb" and len(files) == 3
     assert "best fixed K" in "".join(ElementTree.parse(files[0]).getroot().itertext())
 
 
