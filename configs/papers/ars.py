@@ -20,6 +20,7 @@ from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked, RewriteOrder, Shuffled
 from jaxrag.reproduction import rewrite_figures as figures
+from jaxrag.reproduction.bars import bars
 from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.tables import (
@@ -297,7 +298,12 @@ FIGURES = {
         _DATASETS,
         _questions,
         {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
-        functools.partial(figures.seconds, pipelines=_PIPELINES),
+        functools.partial(
+            bars,
+            measures={label: figures.seconds(job) for label, job in _PIPELINES.items()},
+            y_title="seconds a question",
+            percent=False,
+        ),
         {label: (job,) for label, job in _PIPELINES.items()},
     ),
 }

@@ -20,7 +20,8 @@ from jaxrag.configs.parts import Variant
 from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import Config as PairsConfig
 from jaxrag.reproduction import gold_figures
-from jaxrag.reproduction.gate_figures import ALWAYS, GROUPS, Metric, group_bars, in_group
+from jaxrag.reproduction.bars import bars
+from jaxrag.reproduction.gate_figures import ALWAYS, GROUPS, Metric, in_group
 from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
@@ -130,7 +131,12 @@ def _groups(metric: Metric, printed: str) -> Figure:
             JOB: lambda setting: _run("pairs", None, setting),
             ALWAYS: lambda setting: _run("dpr_ais", None, setting),
         },
-        functools.partial(group_bars, metric=metric, y_title=printed),
+        functools.partial(
+            bars,
+            measures={group: in_group(group, metric) for group in GROUPS},
+            y_title=f"{printed}, %",
+            legend=GROUPS,
+        ),
     )
 
 

@@ -31,13 +31,14 @@ from jaxrag.methods.r3 import r3 as method
 from jaxrag.methods.r3.jobs import RETRIEVER, TrainDpr, TrainR3, TrainSidr, kept
 from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
+from jaxrag.reproduction.bars import bars
 from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import PrintedRow
 from jaxrag.reproduction.retriever_figures import (
     accuracy_curves,
     any_of,
     gain,
-    metric_bars,
+    of_retriever,
     passages_scored,
 )
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
@@ -491,7 +492,11 @@ FIGURES = {
         ("nq", "triviaqa"),
         _data,
         {JOB: _both_searches},
-        functools.partial(metric_bars, retrievers=("late", "full"), metric="answer@1"),
+        functools.partial(
+            bars,
+            measures={"late": of_retriever(0, "answer@1"), "full": of_retriever(1, "answer@1")},
+            y_title="answer@1, %",
+        ),
         seeds=True,
     ),
     "r3/figure4": _progress("Offline and online learning", _PHASES),

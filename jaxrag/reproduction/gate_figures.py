@@ -57,26 +57,6 @@ def in_group(group: Group, metric: Metric) -> Measure:
     return measure
 
 
-def group_bars(
-    title: str, results: Mapping[str, Results], *, metric: Metric, y_title: str
-) -> list[Picture]:
-    """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
-    found = {
-        dataset: {group: in_group(group, metric)(outputs) for group in GROUPS}
-        for dataset, outputs in results.items()
-    }
-    bars = {data: {g: m.interval for g, m in means.items()} for data, means in found.items()}
-    drawn = plots.bars(title, bars, legend=tuple(GROUPS.values()), y_title=y_title)
-    numbers = {
-        dataset: {
-            group: {**mean.interval._asdict(), "values": mean.values} if mean.values else None
-            for group, mean in means.items()
-        }
-        for dataset, means in found.items()
-    }
-    return [Picture(drawn, numbers)]
-
-
 class GainOf(NamedTuple):
     """A series of EM gains: a run without retrieval, and one that always retrieves."""
 

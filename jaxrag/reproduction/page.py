@@ -133,11 +133,6 @@ def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
-def _subject(printed: PrintedTable) -> str:
-    """What the paper's table shows; its generators and passages need not be ours."""
-    return f"In the paper: {printed.caption}."
-
-
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """How many values of the rows that were run were measured and agree; the retriever, if one."""
     left = {cell.row for cell in cells} - {cell.row for cell in cells if cell.interval}
@@ -152,8 +147,6 @@ def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     if sizes:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
-    if any(cell.deviations for cell in measured):
-        text += "; of several seeds of a training, intervals are over seeds and questions"
     retrievers = {cell.retriever for cell in measured if cell.retriever}
     named = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
     return f"{text}; retriever: {retrievers.pop()}." if named else f"{text}."
@@ -165,7 +158,10 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
     texts = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
     further = {
-        "Prompts": prompts_text(record),
+        "Prompts": ", ".join(
+            f"{name} from {replaced['file']} ({replaced['digest']})"
+            for name, replaced in record.get("prompts", {}).items()
+        ),
         "SHA-256": "; ".join(f"{k} {v}" for k, v in record.get("files", {}).items()),
         "Thresholds": "; ".join(record.get("thresholds", ())),
         "Left out": "; ".join(record.get("failed", ())),
@@ -183,24 +179,13 @@ def setting_text(record: Mapping[str, Any]) -> str:
     return "; ".join([f"scale {record['scale']}", *changes, *limit])
 
 
-def prompts_text(record: Mapping[str, Any]) -> str:
-    """The prompt sets that files replaced; empty if all were ours, as in older records."""
-    return ", ".join(
-        f"{name} from {replaced['file']} ({replaced['digest']})"
-        for name, replaced in record.get("prompts", {}).items()
-    )
-
-
 def markdown(
-    cells: Sequence[Cell],
-    table: Table,
-    printed: PrintedTable,
-    record: Mapping[str, Any],
+    cells: Sequence[Cell], table: Table, printed: PrintedTable, record: Mapping[str, Any]
 ) -> str:
     """The page as Markdown; the table's record has its scale, date and environment."""
     scale, told = record["scale"], "; ".join(f"{k}: {v}" for k, v in facts(record).items())
     parts = [f"## {printed.paper}, {printed.name} ({setting_text(record)})", ""]
-    parts += [f"{_subject(printed)} {summary(cells, printed)} {told}", ""]
+    parts += [f"In the paper: {printed.caption}. {summary(cells, printed)} {told}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed, scale)]
     parts += table.notes
@@ -237,9 +222,8 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     It has no empty line, so that a site's generator and a code host take it as it is.
     """
-    lines = [_html_row("th", headings), *(_html_row("td", row) for row in rows)]
+    tagged = [("th", headings), *(("td", row) for row in rows)]
+    lines = (
+        f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>" for tag, cells in tagged
+    )
     return "\n".join(["<table>", *lines, "</table>", ""])
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"

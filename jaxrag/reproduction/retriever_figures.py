@@ -10,9 +10,10 @@ from jaxtyping import Float
 
 from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.evaluation.significance import interval
 from jaxrag.evaluation.training_log import TrainingLog, evaluations, read_training
 from jaxrag.methods.r3.training import SCORED
+from jaxrag.reproduction.bars import means_of
 from jaxrag.reproduction.measures import JOB, Measure, Results
 from jaxrag.reproduction.printed.measured import Measured, difference, over_seeds
 from jaxrag.reproduction.tables import Picture
@@ -21,30 +22,14 @@ from jaxrag.runs.retriever_comparison import read_metric
 _ACCURACY = "rag_accuracy"  # as evaluated along trainings
 
 
-def metric_bars(
-    title: str, results: Mapping[str, Results], *, retrievers: Sequence[str], metric: str
-) -> list[Picture]:
-    """Draws the mean of a metric, in percent, for each retriever and data set.
+def of_retriever(number: int, metric: str) -> Measure:
+    """Measures a metric of one of the retrievers that `JOB`, a `RetrieverComparison`, compares."""
 
-    `JOB` is a `jaxrag.runs.retriever_comparison.RetrieverComparison` of the data set with
-    ``retrievers`` in this order; ``metric`` is one of its metrics, from 0 to 1.
-    """
-    groups: dict[str, dict[str, Interval]] = {}
-    numbers: dict[str, Any] = {}
-    for dataset, outputs in results.items():
-        groups[dataset], numbers[dataset] = {}, {}
-        for number, retriever in enumerate(retrievers):
+    def of_seed(one: Results) -> Measured:
+        values = read_metric(one.directories[JOB], number, metric)
+        return Measured(interval(np.array([*values.values()])), values)
 
-            def of_seed(one: Results, number: int = number) -> Measured:
-                values = read_metric(one.directories[JOB], number, metric)
-                return Measured(interval(np.array([*values.values()])), values)
-
-            mean, values, seeds = outputs.measure(of_seed)
-            percent = (100 * value for value in mean[:3])
-            groups[dataset][retriever] = Interval(*percent, n=mean.n)
-            numbers[dataset][retriever] = {**mean._asdict(), "values": values, **_means(seeds)}
-    drawn = plots.bars(title, groups, legend=retrievers, y_title=f"{metric}, %", y=(0, 100))
-    return [Picture(drawn, numbers)]
+    return lambda results: results.measure(of_seed)
 
 
 def accuracy_curves(
@@ -100,16 +85,11 @@ def _points(seeds: Sequence[TrainingLog], with_values: bool) -> list[dict[str, A
         mean, low, high, n = measured.interval
         shares = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high}
         progress = 100 * of_seeds[0][0] / last
-        points.append({"progress": progress, **shares, "n": n, **_means(measured.seeds)})
+        points.append({"progress": progress, **shares, "n": n, **means_of(measured.seeds)})
         points[-1]["values"] = measured.values
     for point in points[1:-1] if with_values else points:
         del point["values"]
     return points
-
-
-def _means(seeds: Sequence[Measured]) -> dict[str, Any]:
-    """The means of several seeds, as shares."""
-    return {"seeds": [one.interval.mean for one in seeds]} if seeds else {}
 
 
 def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:

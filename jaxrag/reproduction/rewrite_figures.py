@@ -5,7 +5,7 @@ docs/methods, "ARS-RAG: strategies and ablations".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -243,22 +243,14 @@ def kept_histograms(
     return [Picture(plots.histograms(title, panels, x_title="K"), numbers)]
 
 
-def seconds(
-    title: str, results: Mapping[str, Results], *, pipelines: Mapping[str, str]
-) -> list[Picture]:
-    """Draws seconds per question of runs with an empty store: a bar for each pipeline's job."""
-    first = next(iter(results.values()))
-    made = {pipeline: job for pipeline, job in pipelines.items() if first.has(job)}
-    groups = {
-        dataset: {pipeline: _per_question(outputs, job) for pipeline, job in made.items()}
-        for dataset, outputs in results.items()
-    }
-    drawn = plots.bars(title, groups, legend=tuple(made), y_title="seconds a question")
-    numbers = {data: {p: value._asdict() for p, value in g.items()} for data, g in groups.items()}
-    return [Picture(drawn, numbers)]
+def seconds(job: str) -> Callable[[Results], Measured | None]:
+    """Measures the seconds per question of a run with an empty store; None if it was not made."""
 
+    def measure(results: Results) -> Measured | None:
+        if not results.has(job):
+            return None
+        total = wall_seconds(Results({JOB: results.directories[job]})).interval
+        value = total.mean / total.n
+        return Measured(Interval(value, value, value, total.n))
 
-def _per_question(results: Results, job: str) -> Interval:
-    total = wall_seconds(Results({JOB: results.directories[job]})).interval
-    value = total.mean / total.n
-    return Interval(value, value, value, total.n)
+    return measure

@@ -30,7 +30,7 @@ from jaxrag.models.checkpoint.files import read_config
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import Footprint, IndexSettings
+from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.edits import settings
 from jaxrag.runs.loading import load_data
@@ -142,16 +142,11 @@ def model_text(settings: ModelSettings) -> str:
 
 def _index(index: IndexSettings, passages: Passages, cache: Path) -> str:
     """An index over some passages: what it takes, where it lies, and whether it is built."""
+    name = f"{shown_name(index.name)}: {len(passages):,} passages"
     if any(spec.startswith("hub:") and on_disk(spec) is None for spec in index.checkpoints):
-        base, large = (size_text(2 * length * len(passages)) for length in (768, 1024))
-        usual = f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
-        takes = Footprint(note=usual if index.gives_vectors else "")
-        where, state = "", "not built; the run downloads its encoder"
-    else:
-        takes, (directory, state, *_) = index.footprint(passages), index.status(passages, cache)
-        where = f"in {directory}"
-    parts = (f"{shown_name(index.name)}: {len(passages):,} passages", takes.text, where, state)
-    return ", ".join(filter(None, parts))
+        return f"{name}, not built; the run downloads its encoder"
+    directory, state, *_ = index.status(passages, cache)
+    return ", ".join(filter(None, (name, index.footprint(passages).text, f"in {directory}", state)))
 
 
 def plan_job(job: Any) -> list[tuple[str, str]]:

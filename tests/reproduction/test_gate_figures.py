@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from jaxrag.configs.papers.pairs import TABLES
+from jaxrag.reproduction.bars import bars
 from jaxrag.reproduction.gate_figures import (
     ALWAYS,
+    GROUPS,
     GainOf,
     distinct,
     gain_curves,
-    group_bars,
     in_group,
     ratio_curves,
     threshold_curves,
@@ -58,7 +59,9 @@ def test_groups(gated: Results) -> None:
     ]
     assert [one.mean for one in means] == pytest.approx([1 / 3, 2 / 3, 1])
     assert [one.n for one in means] == [3, 3, 3]
-    (picture,) = group_bars("t", {"nq": gated}, metric="exact_match", y_title="EM")
+    measures = {group: in_group(group, "exact_match") for group in GROUPS}
+    (picture,) = bars("t", {"nq": gated}, measures=measures, y_title="EM, %", legend=GROUPS)
+    assert "DQ-retrieval" in picture.svg
     group: Any = picture.numbers["nq"]["dq"]  # pyright: ignore
     assert group["mean"] == pytest.approx(2 / 3)
     assert group["values"] == {"q1": 1, "q2": 0, "q3": 1}

@@ -9,13 +9,14 @@ import pytest
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.significance import crossed_interval
 from jaxrag.methods.r3.training import SCORED
+from jaxrag.reproduction.bars import bars
 from jaxrag.reproduction.claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.retriever_figures import (
     accuracy_curves,
     any_of,
     gain,
-    metric_bars,
+    of_retriever,
     passages_scored,
 )
 from tests.evaluation.fabricate import ENVIRONMENT
@@ -136,7 +137,8 @@ def test_means_and_values_of_questions(tmp_path: Path) -> None:
     write_rankings(tmp_path / "nq", 0, {"a": hit, "b": hit, "c": miss, "d": miss})
     write_rankings(tmp_path / "nq", 1, {"a": miss, "b": hit, "c": miss, "d": {"mrr@5": 1.0}})
     results = {"nq": Results({JOB: tmp_path / "nq"})}
-    [picture] = metric_bars("t", results, retrievers=("late", "full"), metric="answer@1")
+    measures = {name: of_retriever(i, "answer@1") for i, name in enumerate(("late", "full"))}
+    [picture] = bars("t", results, measures=measures, y_title="answer@1, %")
     assert "n = 4, 3" in picture.svg and "nq" in picture.svg
     numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
     assert numbers["late"]["mean"] == 0.5 and numbers["late"]["n"] == 4
