@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import operator
 import queue
 from collections.abc import Iterable, Sequence
@@ -29,11 +28,9 @@ from jaxrag.retrieval.web.engines import BRAVE, BRAVE_MOST, BraveClient, Searxng
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, passage_of, row_in
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
 
-_log = logging.getLogger("jaxrag")
 _NUMERICS = "jaxrag-web-1"  # part of the identity; raise it when passages change
 _MOST = {"brave": BRAVE_MOST, "searxng": 100}  # results of a search
 _NAMED = 5  # queries quoted in a message
-_LOGGED = 100  # queries between two lines of the log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,12 +261,10 @@ class WebIndex:
             future.add_done_callback(lambda future, query=query: done.put((query, future)))
         errors: list[Exception] = []
         try:
-            for number in range(1, len(queries) + 1):
+            for _ in queries:
                 self._store(*done.get(), results, errors)
                 if errors and isinstance(errors[-1], EngineDown):  # all others would fail too
                     workers.close()
-                if not number % _LOGGED:
-                    _log.info("web search: %d of %d queries", number, len(queries))
         finally:
             workers.close()
             while not done.empty():  # arrived during an interruption

@@ -113,7 +113,9 @@ class ScannIndex:
             raise InputError(f"recall must be above 0 and at most 1, not {recall}")
         parts = matrix, encoder, passages, settings
         if not settings.leaves:
-            return cls("", *parts, "", _every_row(matrix, settings), 1)._searching(1)
+            every_row = brute_force(matrix[:], settings.metric)
+            searchers = Searchers((every_row,), (len(matrix),), settings.metric)
+            return cls("", *parts, "", searchers, 1)._searching(1)
         files = _Files.beside(matrix.directory, matrix.manifest, settings)
         files.build(matrix, verify=verify)
         every = cls("", *parts, *files.searchers(), settings.leaves)
@@ -255,14 +257,6 @@ def _kind(part: str) -> str:
     return f"scann {part}"
 
 
-def _every_row(matrix: Matrix, settings: ScannSettings) -> Searchers:
-    """Searchers that score every row."""
-    size, rows = settings.shard_rows, len(matrix)
-    starts = range(0, rows, size)
-    shards = tuple(brute_force(matrix[s : s + size], settings.metric) for s in starts)
-    return Searchers(shards, tuple(min(size, rows - s) for s in starts), settings.metric)
-
-
 def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
     """The fewest leaves to search that reach a recall; all where none does.
 
@@ -296,10 +290,6 @@ def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
             *(best, target, every),
         )
         return every
-    _log.info(
-        "ScaNN finds %.3f of the 10 nearest passages of titles with %d of %d leaves",
-        *(measured.of_leaves[leaves], leaves, every),
-    )
     return leaves
 
 
