@@ -42,32 +42,25 @@ Tables of questions to train on and, for rewards, to evaluate:
 - ``make_ranked_rewards``: the same with rewrites in the order of a trained ranker,
   ``--config.run.method.order.ranker.checkpoint=DIRECTORY``.
 
-DATA: ``tiny``, ``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``, ``medmcqa``,
-``arc_challenge``: 100 drawn test questions of each, 300 others to train on; see `configs.data`.
-``paper-boolq``, ``paper-strategyqa``, ``paper-hotpotqa``, ``paper-medmcqa``: Qwen2.5-32B-Instruct
-and nomic-embed-text from the hub, 1,600 questions to train on and 400 to evaluate, drawn from the
-published sets and searched in their own contexts; not run by us yet. Another model than the one
-that answers may rewrite: ``--config.method.rewriter.model=Local``.
+DATA: `configs.data`; ``jaxrag list data`` prints the names. 100 drawn test questions of each, 300
+others to train on. ``paper-NAME``: Qwen2.5-32B-Instruct and nomic-embed-text from the hub, 1,600
+questions to train on and 400 to evaluate, drawn from the published sets and searched in their own
+contexts; not run by us yet. Another model than the one that answers may rewrite:
+``--config.method.rewriter.model=Local``.
 
 Trainings:
 
 - ``train_ranker@SIZE``: RankNet over the rewrites of each question, from ``labels.jsonl`` in
   ``--config.labels=DIRECTORY``. ``--config.label`` chooses the labels: by the model's written
   verdict ("model", the paper's), its log-probabilities ("logprob", as small models judge) or the
-  gold passages ("gold"). ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 8 epochs over four fifths
-  of the questions, 22 minutes on 2 CPU cores; ``paper``: bert-base-uncased from the hub, batches of
-  64 pairs and 100 epochs over all questions; ``paper-medmcqa``: the same with ClinicalBERT. The
-  last two have not been run by us.
+  gold passages ("gold"). ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 22 minutes on 2 CPU cores;
+  ``paper``: bert-base-uncased, and ``paper-medmcqa``: ClinicalBERT, not run by us.
 - ``train_bandit@TABLES``: how many rewrites to keep, from stored rewards; TABLES are directories of
-  reward tables with commas between them. No language model is called. 500 epochs in batches of 32,
-  5 seeds, the weights 3.0 - 0.2 k and the five lambdas of the appendix, whole embeddings;
-  NeuralUCB, Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
-  schemes and seeds for NeuralUCB alone, with 50 hidden units on 32 principal axes of the
-  embeddings: about a tenth of the work. ``train_bandit_full@TABLES``: the whole matrix Z, as the
-  equations print it, by the dual form at the paper's sizes, 10 epochs (exact for up to 300
-  training questions). ``train_bandit_released@TABLES``: the bandit of Zhou et al.'s public code,
-  one question at a time, 10 epochs. ``train_bandit_tiny@TABLES``: 3 epochs, 2 seeds, 1 lambda,
-  every policy; for tests.
+  reward tables with commas between them. No language model is called. The paper's sizes, 5 seeds,
+  and four policies. ``train_bandit_sweep@TABLES``: NeuralUCB alone, about a tenth of the work.
+  ``train_bandit_full@TABLES``: the whole matrix Z, as the equations print it (exact for up to 300
+  training questions). ``train_bandit_released@TABLES``: the bandit of Zhou et al.'s public code.
+  ``train_bandit_tiny@TABLES``: for tests.
 
 The embeddings are those of the index's encoder, or of another one
 (``--config.run.method.context=BiEncoder`` of the rewards, and

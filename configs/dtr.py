@@ -21,9 +21,7 @@ Methods:
   ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``rerank`` and ``dpr_ais`` of PAIRS, all with DTR's
   prompts. ``pairs`` has its own.
 
-Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
-the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
-``paper-hotpotqa``, ``paper-2wiki``; see `configs.data`.
+Data: `configs.data`; ``jaxrag list data`` prints the names, ``paper-NAME`` are the papers'.
 """
 
 from __future__ import annotations

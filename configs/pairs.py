@@ -20,9 +20,7 @@ Methods:
 - ``gold_geometry`` measures where gold passages lie: cosines and ranks (the paper's Figures 5 to
   8). ``alpha`` does so for training questions and fits the dynamic weight (Figure 10, equation 8).
 
-Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
-the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
-``paper-hotpotqa``, ``paper-2wiki``; see `configs.data`.
+Data: `configs.data`; ``jaxrag list data`` prints the names, ``paper-NAME`` are the papers'.
 """
 
 from __future__ import annotations

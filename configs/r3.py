@@ -23,9 +23,7 @@ Methods:
   ``bm25``, ``contriever``, ``contriever_ms``, ``e5``, ``dpr``. ``paper-``: with R3's prompts, one
   passage and Llama-3-8B; ten passages as for ``r3``.
 
-Data of these: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``,
-``squad``, ``nq``; the sets of the paper: ``paper-nq``, ``paper-triviaqa``, ``paper-hotpotqa``,
-``paper-pubhealth``, ``paper-arc_challenge``; see `configs.data`.
+Data of these: `configs.data`; ``jaxrag list data`` has the names, ``paper-NAME`` are the paper's.
 
 Training questions that are evaluated, too, by normalised text, are an error; the paper's trainings
 leave them out (``--config.leakage=drop``).

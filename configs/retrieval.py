@@ -2,11 +2,10 @@
 
     jaxrag run --config configs/retrieval.py:compare@hotpotqa --workdir runs/found
 
-Measured: recall@k, MRR@10 and nDCG@10 where relevant passages are known, graded or not (nDCG with
-linear gain, as trec_eval has it; ``--config.gain=exponential``), and answer@k, whether a gold
-answer occurs in the first k passages, where there are answers. With 95 % intervals, and paired
-differences to the first retriever. TREC's Deep Learning tracks count grades from 2 as relevant:
-``--config.relevant_from=2``.
+Measured: recall@k, MRR@10 and nDCG@10 where relevant passages are known, graded or not, and
+answer@k, whether a gold answer occurs in the first k passages, where there are answers. With 95 %
+intervals, and paired differences to the first retriever. TREC's Deep Learning tracks count grades
+from 2 as relevant: ``--config.relevant_from=2``.
 
 METHOD: one retriever, ``bm25`` (``pip install 'jaxrag[bm25]'``), ``minilm``, ``bge``,
 ``contriever``, ``contriever_ms``, ``e5`` or ``dpr``; or several, ``compare``: BM25 and

@@ -13,16 +13,15 @@ of a data set estimates eq 1 of DTR: retrieval pays where P_ret P_gen is above P
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from jaxrag.core.printable import terminal_text
-from jaxrag.evaluation.need import SEARCHED, SKIPPED, lost, motivation, needs, places
+from jaxrag.evaluation.need import SEARCHED, SKIPPED, motivation, needs
 from jaxrag.evaluation.records import RunRecords, read_run
-from jaxrag.evaluation.report.tables import Grid
+from jaxrag.evaluation.report.tables import Grid, need_grid
 from jaxrag.evaluation.summary import by_dataset, labels, name_of
 from jaxrag.experiments.configuration import parse_runs, script
 from jaxrag.types import InputError
@@ -46,8 +45,11 @@ def main(argv: Sequence[str]) -> int:
         if not others:
             raise InputError(f"Beside {values.direct} and {values.baseline} give other runs.")
         kinds = {label: needs(run, direct, standard) for label, run in others.items()}
-        console.print(f"{name}: was the search needed?")
-        console.print(_table(kinds, others).terminal())
+        console.print(terminal_text(name))
+        counts = need_grid([*others.values()], [*others], [*kinds.values()])
+        if counts:
+            headings, *rows = zip(counts.headings, *counts.rows, strict=True)  # a kind a row
+            console.print(Grid(headings, rows).terminal())
         for label, run in others.items():
             for line in _questions(run, direct, standard, kinds[label], values.kinds):
                 console.print(terminal_text(f"{label}: {line}"))
@@ -66,17 +68,6 @@ def _run(runs: Sequence[RunRecords], dataset: str, wanted: str) -> RunRecords:
             "--direct or --baseline."
         )
     return found[0]
-
-
-def _table(kinds: dict[str, dict[str, str]], runs: dict[str, RunRecords]) -> Grid:
-    """Numbers of questions by kind, and of wrong answers by where the gold passage was lost."""
-    counts = [Counter(by_id.values()) for by_id in kinds.values()]
-    where = [Counter(map(lost, runs[label].records)) for label in kinds]
-    rows = [(kind, *(str(count[kind]) for count in counts)) for kind in KINDS]
-    marked = places([*runs.values()])
-    rows += [(f"gold passage {at}", *(str(count[at]) for count in where)) for at in marked]
-    totals = ("questions", *(str(len(by_id)) for by_id in kinds.values()))
-    return Grid(("kind", *kinds), [totals, *rows])
 
 
 def _questions(

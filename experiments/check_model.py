@@ -5,8 +5,7 @@
 
 shows the prompt of each role as the model sees it, with its special tokens (of some roles:
 ``direct context``, after the settings), asks twelve easy questions, and prints a line for each
-check: OK, WARN or FAIL with the way out. The exit code is 1 if one fails. ``--like=DIRECTORY`` of
-an earlier run of the method says how long so many questions would take. Data and index are not
+check: OK, WARN or FAIL with the way out. The exit code is 1 if one fails. Data and index are not
 used. Each run asks the first three questions by itself (``--config.check_model=False`` does not).
 """
 
@@ -21,7 +20,6 @@ from rich.console import Console
 
 from jaxrag.core.printable import terminal_text
 from jaxrag.core.progress import duration_text
-from jaxrag.evaluation.summary import summarise
 from jaxrag.experiments.configuration import parse_job, script
 from jaxrag.runs import model_check
 from jaxrag.runs.loading import load_model
@@ -51,7 +49,7 @@ def _check_role(layout: prompts.PromptSet, role: str) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Checks the model of a run's config."""
-    run, roles, values = parse_job(argv, "check-model", kind=Run)
+    run, roles, _ = parse_job(argv, "check-model", kind=Run)
     console, reader, failed = Console(), model_check.reader_of(run.method), False
     for role in roles:
         _check_role(prompts.load(reader.prompts), role)
@@ -70,10 +68,6 @@ def main(argv: Sequence[str]) -> int:
             failed |= found.level == "FAIL"
     speed = model_check.measure_speed(model, replies, reader.answer_tokens)
     console.print(f"speed: {speed}")
-    if values.like:
-        (row,) = summarise([values.like])
-        cost = {name: mean.mean for name, mean in row.means.items()}
-        console.print(f"as {values.like}: {speed.of_run(cost, row.answered)}")
     return int(failed)
 
 

@@ -8,27 +8,25 @@ decided, searched and read.
     jaxrag explain --config configs/r3.py:r3@factbook \\
         --question "What is the currency of the Bahamas?"
 
-prints the best passages and their tokens; ``--passages ID``, repeated, chooses other passages. With
-``--workdir runs/r3`` instead of a question it explains some questions of that run, each with the
-first passage that was read, and writes them into the run directory, for `jaxrag report`.
+prints the best passages and their tokens; ``--passages ID``, repeated, chooses other passages.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from jaxrag.api.rag import TracedAnswer
 from jaxrag.core.printable import printable, terminal_text
-from jaxrag.evaluation.records import differences, read_passages, read_run
-from jaxrag.evaluation.report import explanations
+from jaxrag.evaluation.records import read_passages, read_run
 from jaxrag.experiments.configuration import parse, parse_named, script
-from jaxrag.retrieval.sidr.explain import explain
+from jaxrag.retrieval.sidr.explain import Match, explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.parts import open_index
@@ -37,7 +35,7 @@ from jaxrag.types import InputError, Passage, Question
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints a question's trace, or explains a question, or some of a run."""
+    """Prints a question's trace, or the tokens of its matches."""
     if not any(one.startswith("--config") for one in argv):
         names, _ = parse_named(argv, "explain")
         if len(names) != 2:
@@ -48,20 +46,15 @@ def main(argv: Sequence[str]) -> int:
             print(printable(f"right answers: {', '.join(right)}"))
         return 0
     run, values = parse(argv, "explain", kind=Run)
-    if bool(values.question) == bool(values.workdir):
-        raise InputError("give one of the two: --question=TEXT or --workdir=DIRECTORY of a run.")
+    if not values.question:
+        raise InputError("give --question=TEXT.")
     index = _index(run)
-    if values.workdir:
-        lines = _of_run(Path(values.workdir), index, values)
-        explanations.write(Path(values.workdir), lines)
-    else:
-        lines = _of_question(index, values)
+    rows = [_row(index, name) for name in values.passages]
+    rows = rows or index.search_texts([values.question], values.k)[0].ids
     console = Console(width=max(Console().width, 104))
-    for line in lines:
-        console.print(terminal_text(f"\n{line['question']}", "italic"))
-        console.print(explanations.table(line))
-    if values.workdir:
-        print(f"wrote {Path(values.workdir) / explanations.NAME}")
+    console.print(terminal_text(f"\n{values.question}", "italic"))
+    for match in explain(index, values.question, rows):
+        console.print(table(match, index.search, values.tokens))
     return 0
 
 
@@ -90,15 +83,6 @@ def _index(run: Run) -> SidrIndex:
     return index
 
 
-def _of_question(index: SidrIndex, values: Any) -> list[dict[str, Any]]:
-    if values.passages:
-        rows = [_row(index, name) for name in values.passages]
-    else:
-        rows = index.search_texts([values.question], values.k)[0].ids
-    matches = explain(index, values.question, rows)
-    return [explanations.line("", index.search, match, most=values.tokens) for match in matches]
-
-
 def _row(index: SidrIndex, name: str) -> int:
     try:
         return index.passages.rows_of([name])[name]
@@ -106,22 +90,32 @@ def _row(index: SidrIndex, name: str) -> int:
         raise InputError(f"The corpus has no passage {name!r}.") from None
 
 
-def _of_run(workdir: Path, index: SidrIndex, values: Any) -> list[dict[str, Any]]:
-    run = read_run(workdir)
-    recorded = {k: v for k, v in (run.config.get("retriever") or {}).items() if k != "name"}
-    if changed := differences(recorded, json.loads(index.identity), "retriever"):
-        listed = "\n".join(f"  {line}" for line in changed)
-        raise InputError(f"{workdir} searched another index:\n{listed}")
-    lines = []
-    for record in run.records:
-        found = record.get("trace", {}).get("selected", {}).get("ids", ())
-        if found and len(lines) < values.questions:
-            (match,) = explain(index, record["question"], [_row(index, found[0])])
-            name = record["question_id"]
-            lines.append(explanations.line(name, index.search, match, most=values.tokens))
-    if not lines:
-        raise InputError(f"{workdir} has no answered question for which passages were read.")
-    return lines
+def table(match: Match, search: str, most: int) -> Table:
+    """The ``most`` largest terms of a score, and the share of the score that they make up."""
+    passage, terms = match.passage, match.terms[:most]
+    carried, rest = sum(term.share for term in terms), len(match.terms) - len(terms)
+    others = f"; the rest from {rest:,} others" if rest else ""
+    note = f"Score {match.score:,.1f} ({search} search): {100 * carried:.0f} % of it comes from "
+    title = terminal_text(passage.title or passage.id, "bold")
+    grid = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+        title=Text.assemble(title, terminal_text(f" ({passage.id})")),
+        title_justify="left",
+        caption=terminal_text(f"{note}these {len(terms)} tokens{others}."),
+        caption_justify="left",
+    )
+    grid.add_column("token")
+    for heading in ("in question", "in passage"):
+        grid.add_column(heading, justify="center")
+    for heading in ("weight in question", "weight in passage", "share %"):
+        grid.add_column(heading, justify="right")
+    for term in terms:
+        marks = ("yes" if held else "" for held in (term.in_query, term.in_passage))
+        weights = (f"{weight:.4g}" for weight in (term.query, term.passage))
+        grid.add_row(terminal_text(term.token), *marks, *weights, f"{100 * term.share:.2f}")
+    return grid
 
 
 if __name__ == "__main__":

@@ -71,10 +71,7 @@ COMMANDS = {
         ),
     ),
     "list": Command("[methods|data|engines|prompts]"),
-    "check-model": Command(
-        f"{CONFIG} [ROLE...]",
-        ((TEXT, "like", "", "earlier run whose tokens per question are used"),),
-    ),
+    "check-model": Command(f"{CONFIG} [ROLE...]"),
     "run": Command(
         f"{CONFIG} --workdir=DIRECTORY",
         (
@@ -117,14 +114,12 @@ COMMANDS = {
     ),
     "status": Command("RUN...", ((TEXT, "prices", "", "JSON file with prices of models"),)),
     "explain": Command(
-        f"RUN QUESTION | {CONFIG} --question=TEXT | --workdir=RUN",
+        f"RUN QUESTION | {CONFIG} --question=TEXT",
         (
             (TEXT, "question", "", "question to explain"),
             (SEVERAL, "passages", [], "passage id; without any, the best passages"),
             (POSITIVE, "k", 3, "number of best passages"),
             (POSITIVE, "tokens", 15, "number of tokens per passage"),
-            (TEXT, "workdir", "", "run directory to explain"),
-            (POSITIVE, "questions", 4, "number of its questions"),
         ),
     ),
     "prompts": Command("check FILE", ((TEXT, "like", "", "name of the shipped set"),)),

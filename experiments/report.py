@@ -7,9 +7,7 @@ A directory that is no run stands for all runs below it, and "runs/*" for all th
 Written are ``report.html``, ``.md``, ``.csv`` (for spreadsheets: ends of intervals are columns of
 their own) and ``.tex`` (a ``tabular`` per data set, for LaTeX with booktabs).
 
-For trainings instead of runs, the page shows loss and metrics by step, changes with intervals, and
-where time was spent. If a job wrote its own report, as the training of ARS-RAG's bandit does, that
-report is copied.
+For trainings instead of runs, the page shows loss and metrics by step, and changes with intervals.
 
 ``--columns=em,retrieves,delta_em`` chooses the columns of ``.csv`` and ``.tex``, by the words of
 their headings. ``--figures=DIRECTORY`` also writes the figures of the page as SVG files.
@@ -23,18 +21,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.training_log import is_training
 from jaxrag.experiments.configuration import parse_runs, script
-from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
-
-OWN = "report.html"
-"""Name of the report that a job writes into its own directory."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,12 +36,10 @@ def main(argv: Sequence[str]) -> int:
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
     _check_free(page)
-    if values.columns and (any(map(_has_report, runs)) or _are_trainings(runs)):
-        raise InputError("--columns chooses columns of the table of runs: leave it out here.")
     beside = ".md"
-    if any(map(_has_report, runs)):
-        _copy_report(runs, page)
-    elif _are_trainings(runs):
+    if _are_trainings(runs):
+        if values.columns:
+            raise InputError("--columns chooses columns of the table of runs: leave it out here.")
         for table in write_training_report(runs, page):
             console.print(table.terminal())
     else:
@@ -77,31 +68,6 @@ def _are_trainings(paths: Sequence[Path]) -> bool:
     if any(trainings) and not all(trainings):
         raise InputError("Give runs of methods or of trainings: a page shows one or the other.")
     return any(trainings)
-
-
-def _has_report(path: Path) -> bool:
-    """Whether a job wrote a report of its own; runs and trainings do not."""
-    others = (path / name for name in ("answers.jsonl", METRICS))
-    return (path / OWN).is_file() and not any(other.exists() for other in others)
-
-
-def _copy_report(runs: Sequence[Path], page: Path) -> None:
-    """Copies the report of the one directory, and prints its tables."""
-    if len(runs) > 1:
-        listed = ", ".join(map(str, runs))
-        raise InputError(
-            f"One of {listed} has a report of its own: give it alone, or leave it out."
-        )
-    own = runs[0] / OWN
-    page.parent.mkdir(parents=True, exist_ok=True)
-    for source, target in ((own, page), (own.with_suffix(".md"), page.with_suffix(".md"))):
-        try:
-            write_text(target, source.read_text("utf-8"))
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{source} is damaged ({error}): remove it, and run its job again."
-            ) from error
-    print(page.with_suffix(".md").read_text("utf-8"))
 
 
 if __name__ == "__main__":

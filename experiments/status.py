@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxrag.core.printable import terminal_text
+from jaxrag.core.progress import duration_text
 from jaxrag.evaluation.prices import prices, read_prices
 from jaxrag.evaluation.status import Status, status
 from jaxrag.experiments.configuration import parse_runs, script
@@ -54,30 +55,17 @@ def _dollars(amount: float | None) -> str:
 
 
 def _cells(one: Status) -> list[str]:
-    left = "" if one.state == "finished" else _time(one.left)
+    left = "?" if one.left is None else duration_text(one.left)
     trigger = "" if one.trigger is None else f"{100 * one.trigger:.1f} %"
     return [
         str(one.path),
         one.state,
         f"{one.answered:,}/{one.asked:,}" + (f", {one.errors:,} failed" if one.errors else ""),
-        f"{_time(one.idle)} ago",
-        left,
+        f"{duration_text(one.idle)} ago",
+        "" if one.state == "finished" else left,
         trigger,
         *(f"{one.totals[name]:,.0f}" for name in _COSTS),
     ]
-
-
-def _time(seconds: float | None) -> str:
-    """A duration in a unit that fits."""
-    if seconds is None:
-        return "?"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 2 * 86400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"
 
 
 if __name__ == "__main__":

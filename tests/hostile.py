@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.report import explanations
-from jaxrag.retrieval.sidr.explain import Match, Term
 from jaxrag.types import Passage
 from tests.evaluation import fabricate
 
@@ -48,9 +46,6 @@ def run(path: Path, text: str = ALL) -> Path:
         directory.append(records, times)
         found = [Passage(name, text, text) for name in directory.named_passages()]
         directory.finish([one["question_id"] for one in records], passages=found)
-    term = Term(text, 2.0, 3.0, 1.0, True, True)
-    match = Match(text, Passage(text, text, text), 6.0, (term,))
-    explanations.write(path, [explanations.line(text, text, match, most=9)])
     return path
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxrag.evaluation.significance import Interval, interval, intervals
+from jaxrag.evaluation.significance import intervals
 from jaxrag.functional.ranking import auc
 
 POINTS = 61
@@ -84,15 +84,6 @@ def _curve(
     means = intervals(columns, resamples=RESAMPLES)
     bands = np.array([means[name][:3] for name in columns])
     return ThresholdCurve(at, np.array([mask.mean() for mask in accepted]), *bands.T)
-
-
-def by_uncertainty(
-    u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"], *, groups: int = 5
-) -> list[tuple[float, float, Interval]]:
-    """Lowest u, highest u and mean score of groups of equal size, by ascending u."""
-    order = np.argsort(u, kind="stable")
-    parts = [part for part in np.array_split(order, groups) if len(part)]
-    return [(float(u[p[0]]), float(u[p[-1]]), interval(right[p])) for p in parts]
 
 
 def separation(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> float:

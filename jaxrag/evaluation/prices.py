@@ -78,8 +78,7 @@ def _price(fields: Any, where: str) -> Price:
         raise InputError(f"{where}: give an object with the fields {', '.join(Price._fields)}.")
     for name in ("prompt", "new"):
         value = fields[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < math.inf:
             raise InputError(f"{where}: {name} is {value!r}; give dollars for a million tokens.")
-        if math.isinf(value):
-            raise InputError(f"{where}: {name} is not finite.")
     return Price(float(fields["prompt"]), float(fields["new"]), str(fields["date"]))

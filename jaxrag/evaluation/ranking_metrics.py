@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-
-Gain = Literal["linear", "exponential"]
-"""Gain of a passage of grade g in nDCG: "linear" is g, as in trec_eval and BEIR; "exponential" is
-2^g - 1 (Burges et al. 2005). For grades 0 and 1 they are the same."""
 
 
 def recall_at_k(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: int) -> float:
@@ -32,25 +28,21 @@ def reciprocal_rank(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: i
     return next((1 / rank for rank, item in enumerate(ranked[:k], 1) if item in relevant), 0.0)
 
 
-def ndcg(
-    ranked: Sequence[Hashable], grades: Mapping[Any, int], *, k: int, gain: Gain = "linear"
-) -> float:
+def ndcg(ranked: Sequence[Hashable], grades: Mapping[Any, int], *, k: int) -> float:
     """Normalised discounted cumulative gain of the first ``k`` (Järvelin and Kekäläinen 2002).
 
-    DCG = sum over ranks r of gain(grade) / log2(r + 1), divided by that of the ideal order of all
-    judged passages, cut at ``k``, too. NaN if no grade is above 0.
+    DCG = sum over ranks r of grade / log2(r + 1), divided by that of the ideal order of all judged
+    passages, cut at ``k``, too: the linear gain of trec_eval and BEIR. NaN if no grade is above 0.
 
     Args:
       ranked: the ranking, best first.
       grades: grade of each judged passage; 0 is not relevant.
       k: ranks that count.
-      gain: of a grade.
     """
-    ideal = _dcg(sorted(grades.values(), reverse=True)[:k], gain)
-    return _dcg([grades.get(item, 0) for item in ranked[:k]], gain) / ideal if ideal else math.nan
+    ideal = _dcg(sorted(grades.values(), reverse=True)[:k])
+    return _dcg([grades.get(item, 0) for item in ranked[:k]]) / ideal if ideal else math.nan
 
 
-def _dcg(grades: Sequence[int], gain: Gain) -> float:
+def _dcg(grades: Sequence[int]) -> float:
     values = np.array(grades, np.float64)
-    gains = values if gain == "linear" else np.exp2(values) - 1
-    return float(np.sum(gains / np.log2(np.arange(2, len(values) + 2))))
+    return float(np.sum(values / np.log2(np.arange(2, len(values) + 2))))

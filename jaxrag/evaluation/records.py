@@ -15,7 +15,6 @@
                     between two runs of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``judgements.json``  a language model's judgements (see `jaxrag.evaluation.judgements`; optional)
-``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``);
                     seconds are null if a result is untimed; ``alarms`` has the number of questions
                     of each and the sentences of those raised

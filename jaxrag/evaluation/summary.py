@@ -121,7 +121,7 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     method=name_of(run.config, "method"),
                     dataset=name_of(run.config, "dataset"),
                     path=run.path,
-                    means=intervals(own, counts=metrics.COUNTS) | precision.intervals(run.records),
+                    means=intervals(own, counts=_counts(run)) | precision.intervals(run.records),
                     totals=metrics.totals(own),
                     answered=len(run.records) - errors,
                     errors=errors,
@@ -143,6 +143,16 @@ def _scores(run: RunRecords) -> dict[str, Float[np.ndarray, " q"]]:
     """All metrics of a run, and `JUDGED`."""
     scores = metrics.score(run.records, run.timings)
     return scores | {JUDGED: judged(run.records, run.judgements)}
+
+
+def _counts(run: RunRecords) -> tuple[str, ...]:
+    """Metrics that are no estimated shares, if all values are 0 or 1.
+
+    A method without a gate always or never retrieves: that share has no interval.
+    """
+    gates = [record.get("trace", {}).get("gate") for record in run.records]
+    gated = any(gate and gate.get("name") != "always" for gate in gates)
+    return metrics.COUNTS if gated else metrics.COUNTS + metrics.GATE
 
 
 def _disagreement(label: str, delta: Difference) -> list[str]:

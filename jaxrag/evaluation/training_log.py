@@ -15,19 +15,6 @@ from jaxrag.evaluation.significance import Difference, Interval, interval, paire
 from jaxrag.training.loop import METRICS, read_steps
 from jaxrag.types import InputError
 
-PARTS = {
-    "index_seconds": "indexing",
-    "search_seconds": "search",
-    "rerank_seconds": "re-ranking",
-    "scoring_seconds": "scoring",
-    "write_seconds": "writing",
-    "reward_seconds": "rewarding",
-    "update_seconds": "update",
-}
-"""Timed parts of a step: field of metrics.jsonl and label in reports."""
-
-REST = "the rest"
-
 _PLAIN = frozenset(("loss", "reward"))  # never shares, whatever their values
 
 
@@ -50,11 +37,6 @@ class TrainingLog(NamedTuple):
     def label(self) -> str:
         """The training's name in tables."""
         return self.path.name
-
-    @property
-    def seed(self) -> Any:
-        """Seed of the order of questions and of random draws."""
-        return _training(self.config).get("seed")
 
 
 class Change(NamedTuple):
@@ -146,19 +128,3 @@ def _changes(label: str, trainings: Sequence[Mapping[str, Any]]) -> list[Change]
             difference = paired_difference(after, before)
             lines.append(Change(label, name, interval(before), interval(after), difference))
     return lines
-
-
-def seconds(training: TrainingLog) -> dict[str, float]:
-    """Total seconds of the steps by part; `REST` is what is not timed, such as evaluation."""
-    by_part = {
-        label: sum(float(line.get(name, 0)) for line in training.steps)
-        for name, label in PARTS.items()
-    }
-    spent = {name: value for name, value in by_part.items() if value}
-    total = sum(float(line.get("seconds", 0)) for line in training.steps)
-    return {**spent, REST: max(0.0, total - sum(spent.values()))}
-
-
-def first_online(training: TrainingLog) -> int | None:
-    """The first step trained on passages that the retriever found; None without one."""
-    return next((line["step"] for line in training.steps if line.get("online")), None)

@@ -375,21 +375,11 @@ def _members(protocol: type) -> dict[str, Any]:
 
 
 def _returns(given: Any, wanted: Any) -> bool:
-    """Whether a method's return type fits the protocol's; true where one is not known."""
+    """Whether a method's return type can be the protocol's; true unless both are plain classes."""
     try:
-        results = [get_type_hints(function).get("return") for function in (given, wanted)]
+        kind, expected = (get_type_hints(one).get("return") for one in (given, wanted))
     except NameError:  # a type that is imported for type checkers only
         return True
-    if None in results or not all(map(_without_none, results)):
+    if not isinstance(kind, type) or not isinstance(expected, type):
         return True
-    (first, *_), expected = _without_none(results[0]), _without_none(results[1])
-    return any(
-        not isinstance(one, type) or first is one or _has_members(first, one) for one in expected
-    )
-
-
-def _has_members(kind: Any, wanted: type) -> bool:
-    if getattr(wanted, "_is_protocol", False):  # attributes may be set by __init__, unseen here
-        members = _members(wanted).items()
-        return all(_has(kind, name) for name, member in members if inspect.isfunction(member))
-    return isinstance(kind, type) and issubclass(kind, wanted)
+    return getattr(expected, "_is_protocol", False) or issubclass(kind, expected)

@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +19,6 @@ import numpy as np
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
 from jaxrag.engines.language_model import LanguageModel, gives_scores
 from jaxrag.engines.prompts import encoder_of
@@ -274,15 +273,6 @@ class Speed(NamedTuple):
         return (
             f"{self.reading:,.0f} tokens of prompts and {self.writing:,.0f} new tokens a second, "
             f"{self.rows} answers at once"
-        )
-
-    def of_run(self, cost: Mapping[str, float], questions: int) -> str:
-        """The time of so many questions, each with the mean costs of an earlier run, in words."""
-        tokens, new = cost.get("prompt_tokens", 0.0), cost.get("new_tokens", 0.0)
-        seconds = questions * (tokens / self.reading + new / self.writing)
-        return (
-            f"{questions:,} questions of {cost.get('llm_calls', 0.0):.2f} calls, {tokens:,.0f} "
-            f"tokens of prompts and {new:,.0f} new ones each take {duration_text(seconds)}"
         )
 
 

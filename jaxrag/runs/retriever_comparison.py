@@ -26,7 +26,7 @@ from jaxrag.core.store import CACHE
 from jaxrag.data.dataset import Dataset, DataSettings, lacking
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.metrics import holds_answer
-from jaxrag.evaluation.ranking_metrics import Gain, ndcg, recall_at_k, reciprocal_rank
+from jaxrag.evaluation.ranking_metrics import ndcg, recall_at_k, reciprocal_rank
 from jaxrag.evaluation.significance import intervals, paired_difference
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
@@ -63,7 +63,6 @@ class RetrieverComparison:
       cutoff: ranks that MRR and nDCG look at.
       relevant_from: the least grade that counts as relevant in recall and MRR; TREC's Deep Learning
         tracks count from 2.
-      gain: gain of a grade in nDCG.
       answers: whether answer@k is measured; it reads all passages found.
       normalization: how answer@k compares texts, see `jaxrag.text.answers.Normalization`.
       limit: number of questions of each data set, from the first; 0 is all.
@@ -77,7 +76,6 @@ class RetrieverComparison:
     depths: tuple[int, ...] = (1, 5, 20)
     cutoff: int = 10
     relevant_from: int = 1
-    gain: Gain = "linear"
     answers: bool = True
     normalization: Normalization = "squad"
     limit: int = 0
@@ -90,7 +88,7 @@ class RetrieverComparison:
                 "A comparison of retrievers needs indexes, data and depths of at least 1; it has "
                 f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
             )
-        check_choices(self, gain=Gain, leakage=Leakage, normalization=Normalization)
+        check_choices(self, leakage=Leakage, normalization=Normalization)
         check_limits(cutoff=self.cutoff, relevant_from=self.relevant_from)
         check_range(limit=self.limit)
 
@@ -179,7 +177,7 @@ class RetrieverComparison:
         values = {f"recall@{k}": recall_at_k(names, relevant, k=k) for k in self.depths}
         values |= {
             f"mrr@{self.cutoff}": reciprocal_rank(names, relevant, k=self.cutoff),
-            f"ndcg@{self.cutoff}": ndcg(names, grades, k=self.cutoff, gain=self.gain),
+            f"ndcg@{self.cutoff}": ndcg(names, grades, k=self.cutoff),
         }
         if self.answers:
             rank = answer_rank(question, found, self.normalization)

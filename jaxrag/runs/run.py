@@ -13,7 +13,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,7 +161,11 @@ def answer(run: Run, loaded: LoadedQuestions, share: shares.Share) -> None:
     store = Store(store_path(run.store, run.cache))
     try:
         with run_log(share.directory.path / "log.jsonl"):
-            scheduler = Scheduler(store, live=run.live, before=_model_check(run, loaded, store))
+            llm, reader = loaded.tools.llm, model_check.reader_of(run.method)
+            asked = run.name, llm, reader, store, Path(run.cache)
+            before = functools.partial(model_check.check_before, *asked)
+            first = {"before": before} if run.check_model else {}
+            scheduler = Scheduler(store, live=run.live, **first)
             _answer(run, loaded, scheduler, share)
     finally:
         store.close()
@@ -173,14 +177,6 @@ def record(loaded: LoadedQuestions, share: shares.Share) -> dict[str, Any]:
     results = share.whole.finish([q.id for q in loaded.questions], passages=named)
     share.track(len(loaded.questions), {"result": results})
     return results
-
-
-def _model_check(run: Run, loaded: LoadedQuestions, store: Store) -> Callable[[], None]:
-    """Checks the model, before it answers the first question; see `jaxrag.runs.model_check`."""
-    if not run.check_model:
-        return lambda: None
-    llm, reader = loaded.tools.llm, model_check.reader_of(run.method)
-    return lambda: model_check.check_before(run.name, llm, reader, store, Path(run.cache))
 
 
 def _answer(run: Run, loaded: LoadedQuestions, scheduler: Scheduler, share: shares.Share) -> None:

@@ -86,12 +86,9 @@ def _record(i: int, method: str, difficulty: float, rng: np.random.Generator) ->
     gated = method in ("dtr", "pairs")
     retrieve = uncertainty >= 0.3 if gated else method != "no_retrieval"
     trace: dict[str, Any] = {"direct": direct} if gated or method == "no_retrieval" else {}
-    trace["gate"] = {
-        "name": "nll" if gated else "always" if retrieve else "never",
-        "value": (None if empty else u) if gated else None,
-        "threshold": 0.3 if gated else None,
-        "retrieve": retrieve,
-    }
+    if gated:
+        value = None if empty else u
+        trace["gate"] = {"name": "nll", "value": value, "threshold": 0.3, "retrieve": retrieve}
     text, paths = direct["text"], 0
     if retrieve:
         paths = 1 if method == "standard_rag" else 2

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from jaxrag.evaluation.curves import (
     accepted_curve,
-    by_uncertainty,
     ratio_curve,
     separation,
     thresholds,
@@ -31,18 +30,6 @@ def test_query_ratio_rises_from_none_to_all(values: list[float]) -> None:
     at = thresholds(u, points=9)
     ratio = [(u <= t).mean() for t in at]
     assert ratio[0] == 0 and ratio[-1] == 1 and ratio == sorted(ratio) and len(at) <= 11
-
-
-def test_groups_by_uncertainty() -> None:
-    groups = by_uncertainty(
-        np.array([5.0, 1, 3, 2, 4, 0]), np.array([0.0, 1, 0, 1, 0, 1]), groups=3
-    )
-    assert [(low, high, found.mean) for low, high, found in groups] == [
-        (0, 1, 1),
-        (2, 3, 0.5),
-        (4, 5, 0),
-    ]
-    assert len(by_uncertainty(np.array([1.0, 2]), np.array([0.0, 1]))) == 2
 
 
 def test_separation_by_hand_and_by_brute_force() -> None:

@@ -121,10 +121,6 @@ def test_seconds_are_unknown_where_an_earlier_run_had_stored_results(
     assert total == 3 if known else math.isnan(total)
 
 
-def test_no_records() -> None:
-    assert all(len(values) == 0 for values in metrics.score([]).values())
-
-
 def test_direct_answers_and_the_empty_one() -> None:
     empty = record(trace={"direct": {"text": "", "u": None, "empty": True}})
     none = record(trace={})

@@ -95,7 +95,7 @@ def test_dtr_eq_1(runs: tuple[RunRecords, RunRecords, RunRecords]) -> None:
 def test_the_command(tmp_path: Path, runs: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cases", str(tmp_path), "--kinds=harmed,repaired"]) == 0
     told = capsys.readouterr().out
-    assert "nq: was the search needed?" in told and "P_ret 71.4" in told
+    assert "was the search needed?" in told and "P_ret 71.4" in told
     assert "harmed: harmed 'harmed?'; its answer 'Quito'" in " ".join(told.split())
     assert "needless:" not in told
     with pytest.raises(InputError, match="--kinds=lost: give some of rightly skipped"):

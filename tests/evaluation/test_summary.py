@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxrag.api.results import RunResults
-from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import page
 from jaxrag.evaluation.report.tables import count_text, markdown_table
 from jaxrag.evaluation.summary import summarise
@@ -48,11 +48,12 @@ def test_rows_hold_means_costs_and_differences(runs: list[Path]) -> None:
     assert rag.totals["searches"] == 120 and rag.finished
 
 
-def test_equal_counts_have_no_interval_and_equal_shares_have_one(runs: list[Path]) -> None:
+def test_equal_counts_and_retrieves_without_a_gate_have_no_interval(runs: list[Path]) -> None:
     none, _, _ = summarise(runs)
     assert none.means["searches"][:3] == (0, 0, 0) and none.means["llm_calls"][:3] == (1, 1, 1)
-    assert none.means["trigger"].high > 0
-    assert json.loads((runs[0] / "metrics.json").read_text())["means"]["searches"]["high"] == 0
+    assert none.means["trigger"][:3] == (0, 0, 0)
+    recorded = json.loads((runs[0] / "metrics.json").read_text())["means"]
+    assert recorded["searches"]["high"] == 0 < recorded["trigger"]["high"]
 
 
 def test_recall_of_a_gated_method_stands_beside_the_baseline_on_the_same_questions(
@@ -106,12 +107,6 @@ def test_two_runs_of_a_method_have_different_labels(tmp_path: Path) -> None:
         ("nq", "dtr"),
     ]
     assert found[1].differences["exact_match"].mean == 0
-
-
-def test_only_shared_questions_are_paired(tmp_path: Path) -> None:
-    long = fabricate.run(tmp_path / "long", "standard_rag", n=30)
-    short = fabricate.run(tmp_path / "short", "no_retrieval", n=20)
-    assert summarise([long, short])[1].differences["exact_match"].n == 20
 
 
 def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
@@ -206,11 +201,3 @@ def test_questions_without_gold_stand_beside_n_and_a_normalisation_in_the_label(
     assert row.label == "dtr, unicode" and (row.answered, row.without_gold) == (5, 1)
     assert row.means["exact_match"].n == 4
     assert count_text(row) == "5 (1 without gold, unfinished)"
-
-
-def test_a_run_without_answers_has_a_row(tmp_path: Path) -> None:
-    config = {"method": "cot", "dataset": {"name": "factbook"}}
-    RunDirectory.open(tmp_path, config, environment={}).close()
-    (row,) = summarise([tmp_path])
-    assert (row.label, row.answered, row.finished) == ("cot", 0, False)
-    assert row.means["exact_match"].n == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import sys
 
 import pytest
 
@@ -13,7 +11,6 @@ from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.sets import SETS
 from jaxrag.experiments import data
-from jaxrag.experiments.configuration import script
 from jaxrag.types import InputError
 from tests.data.published_sets import CASES, write
 from tests.local_http import Handler, serving
@@ -197,19 +194,3 @@ def test_a_name_of_a_set_and_a_corpus_builds_what_is_there(run, tmp_path):
     out = run("msmarco", "--source=source", "--any_size")
     assert "corpora/msmarco" not in out and "sets/msmarco" in out
     assert Benchmark("msmarco", split="dev").load(tmp_path / "cache").gold == {"7": ("1",)}
-
-
-def test_help_and_exit_code(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        for arguments, code in ((["--help"], 0), (["nqq"], 2)):
-            monkeypatch.setattr(sys, "argv", ["data", *arguments])
-            with pytest.raises(SystemExit) as stop:
-                script(data.main)
-            assert stop.value.code == code
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    printed = capsys.readouterr()
-    assert "--any_size" in printed.out
-    assert printed.err.startswith("error: 'nqq' is neither")

@@ -10,7 +10,7 @@ from jaxrag.configs import errr as errr_config
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods.errr import errr, rrr
+from jaxrag.methods.errr import errr
 from jaxrag.methods.errr.queries import Prompted, Trained
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
@@ -18,7 +18,7 @@ from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
-from tests.experiments.small_run import PROMPTS, write_small_run
+from tests.experiments.small_run import write_small_run
 from tests.methods.errr.test_query_pairs import MORE
 from tests.models.t5 import small_t5
 
@@ -79,16 +79,6 @@ def test_without_an_optimizer_the_run_is_refused(made: Made, tmp_path: Path) -> 
         ):
             use(run)
     assert not (tmp_path / "run").exists()
-
-
-def test_prompts_without_the_roles_are_refused(made: Made, tmp_path: Path) -> None:
-    file = tmp_path / "few.toml"
-    file.write_text(PROMPTS)
-    reader = dataclasses.replace(made.run.method.reader, prompts=str(file))
-    run = dataclasses.replace(made.run, method=rrr.Config(reader=reader), limit=1)
-    execute(run, tmp_path / "run")
-    error = read_run(tmp_path / "run").records[0]["error"]
-    assert "has no [queries], which this method uses" in error
 
 
 def test_a_decoder_student_gets_an_ending_after_its_input() -> None:

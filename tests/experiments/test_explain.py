@@ -1,16 +1,14 @@
-"""`experiments.explain` on a question, on passages, and on a run."""
+"""`experiments.explain` on a question and on passages."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from jaxrag.evaluation.records import read_run
-from jaxrag.evaluation.report import explanations
-from jaxrag.experiments import explain, report
+from jaxrag.experiments import explain
+from jaxrag.retrieval.sidr.explain import Match, Term
 from jaxrag.runs.config_file import load
-from jaxrag.runs.run import execute
-from jaxrag.types import InputError
+from jaxrag.types import InputError, Passage
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.sidr import small_sidr
 
@@ -58,7 +56,7 @@ def call(config: str, *arguments: str) -> int:
 def test_a_question(config: str, capsys: Any) -> None:
     assert call(config, "--question=is paris in france", "--k=2", "--tokens=3") == 0
     text = capsys.readouterr().out
-    assert text.count("is paris in france") == 2 and text.count("comes from these 3 tokens") == 2
+    assert text.count("is paris in france") == 1 and text.count("comes from these 3 tokens") == 2
     index: Any = explain._index(load(config))
     best = index.search_texts(["is paris in france"], 2)[0]
     ids = [passage.id for passage in index.passages.get(list(best.ids))]
@@ -72,40 +70,13 @@ def test_passages_by_name(config: str, capsys: Any) -> None:
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
 
 
-def test_explanations_of_a_run_and_their_report(config: str, tmp_path: Path, capsys: Any) -> None:
-    run = str(tmp_path / "run")
-    assert execute(load(config), run)["errors"] == 0
-    assert call(config, f"--workdir={run}", "--questions=2", "--tokens=3") == 0
-    assert f"wrote {run}/explanations.jsonl" in capsys.readouterr().out
-    kept = explanations.read(Path(run))
-    records = read_run(run).records[:2]
-    assert [one["question_id"] for one in kept] == [r["question_id"] for r in records]
-    for one, record in zip(kept, records, strict=True):
-        assert one["passage"]["id"] == record["trace"]["selected"]["ids"][0]
-        assert one["score"] == pytest.approx(record["trace"]["selected"]["scores"][0], rel=1e-6)
-        assert 0 < len(one["tokens"]) <= 3 and one["others"] >= 0
-        assert sum(term["share"] for term in one["tokens"]) <= 1 + 1e-9
-    assert report.main(["report", f"--runs={run}", f"--out={tmp_path}/report.html"]) == 0
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("share of the score, %") == 2
-    # the same run is not explained with another network
-    with pytest.raises(InputError, match=r"(?s)searched another index:.*retriever\.sidr\.m: 20"):
-        call(config, f"--workdir={run}", "--config.index.m=9")
-    (tmp_path / "run" / "answers.jsonl").write_text("")
-    (tmp_path / "run" / "metrics.json").unlink()
-    with pytest.raises(InputError, match="no answered question for which passages were read"):
-        call(config, f"--workdir={run}")
-
-
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ((), "one of the two"),
-        (("--question=a", "--workdir=b"), "one of the two"),
+        ((), "give --question"),
         (("--question=a", "--passages=nowhere"), "no passage 'nowhere'"),
         (("--question=a", "--k=0"), "k"),
         (("--question=a", "--k=21"), "21 passages are requested, but late search reranks 20"),
-        (("--workdir=nowhere",), "nowhere is not a run directory"),
     ],
 )
 def test_invalid_arguments_are_refused(config: str, arguments: tuple[str, ...], said: str) -> None:
@@ -116,3 +87,22 @@ def test_invalid_arguments_are_refused(config: str, arguments: tuple[str, ...], 
 def test_another_index_is_refused(config: str) -> None:
     with pytest.raises(InputError, match=r"config.index is encoder, exact, no index of SiDR"):
         call(f"{config}:exact", "--question=a")
+
+
+def test_the_table_has_marks_weights_and_shares() -> None:
+    terms = (  # products 6, 4, 1.5 and 0.5 of 12
+        Term("river", 2.0, 3.0, 0.5, True, True),
+        Term("##s[/b]", 4.0, 1.0, 1 / 3, False, True),
+        Term("stream", 1.0, 1.5, 0.125, False, False),
+        Term("which", 0.5, 1.0, 1 / 24, True, False),
+    )
+    match = Match("Which river?", Passage("p1", "[b]Rivers", "The Nile."), 12.0, terms)
+    console = Console(width=110)
+    with console.capture() as capture:
+        console.print(explain.table(match, "late", 2))
+    text = capture.get()
+    assert "[b]Rivers (p1)" in text
+    cells = next(row for row in text.split("\n") if "##s" in row).split()
+    assert cells == ["##s[/b]", "yes", "4", "1", "33.33"]
+    note = "Score 12.0 (late search): 83 % of it comes from these 2 tokens; the rest from 2 others."
+    assert note in text

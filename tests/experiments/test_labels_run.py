@@ -103,33 +103,13 @@ def test_labels_run_end_to_end(name: str, by: str, small: Run, tmp_path: Path) -
     # precision: yes 2/2, no 2/3, not known 1/1
     assert found["means"]["precision_macro"]["mean"] == pytest.approx(8 / 9)
     assert "precision_positive" not in found["means"]
+    assert read_run(tmp_path / "run").config["dataset"]["labels"] == list(LABELS)
     records = read_run(tmp_path / "run").records
     assert [record["prediction"] for record in records[:3]] == ["yes", "no", "no"]
     write_report([tmp_path / "run"], tmp_path / "report.html")
     table = (tmp_path / "report.md").read_text()
     assert "| accuracy by class, % | yes (n = 2) | no (n = 2) | not known (n = 2) |" in table
     assert "not known (n = 2)" in (tmp_path / "report.html").read_text()
-
-
-def test_a_real_model_chooses_among_the_labels(small: Run, tmp_path: Path) -> None:
-    method = answering(FEW_SHOT.method, "calibrated")
-    run = dataclasses.replace(small, method=method, index=None)
-    execute(run, tmp_path / "run")
-    for record in read_run(tmp_path / "run").records:
-        assert record["prediction"] in LABELS and len(record["trace"]["option"]["labels"]) == 3
-
-
-def test_settings_of_labels_reach_the_record(small: Run, tmp_path: Path) -> None:
-    run = dataclasses.replace(
-        small,
-        method=FEW_SHOT.method,
-        model=settings_of(lambda: ScriptedModel(REPLY, prefers)),
-    )
-    execute(run, tmp_path / "run")
-    recorded = read_run(tmp_path / "run").config["dataset"]
-    assert recorded["task"] == "labels" and recorded["labels"] == list(LABELS)
-    with pytest.raises(InputError, match=r"dataset.labels"):
-        execute(edited(run, {"data.labels": "not known,no,yes"}), tmp_path / "run")
 
 
 def test_questions_without_answers_are_not_answered(small: Run, tmp_path: Path) -> None:

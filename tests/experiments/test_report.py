@@ -31,24 +31,6 @@ def test_invalid_command_lines_are_refused(words: list[str]) -> None:
         report.main(["report", *words])
 
 
-def test_bandit_jobs_have_their_own_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-        (tmp_path / name / "report.html").write_text(f"<p>{name}</p>")
-        (tmp_path / name / "report.md").write_text(f"| {name} |")
-    out = tmp_path / "new" / "page.html"
-    assert report.main(["report", "--runs", str(tmp_path / "one"), f"--out={out}"]) == 0
-    assert out.read_text() == "<p>one</p>" and out.with_suffix(".md").read_text() == "| one |"
-    told = capsys.readouterr().out
-    assert "| one |" in told and "tables as .md\n" in told
-    both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
-    with pytest.raises(InputError, match="has a report of its own: give it alone"):
-        report.main(["report", *both])
-
-
 def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     run = fabricate.run(tmp_path / "dtr", "dtr", n=20)
     out = tmp_path / "paper.html"

@@ -10,8 +10,7 @@ from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.experiments.run import main
-from jaxrag.runs.loading import load_model
-from tests.engines.fake_server import faulty, serving, well
+from tests.engines.fake_server import faulty, serving
 from tests.experiments.small_run import write_small_run
 
 
@@ -76,25 +75,6 @@ def test_a_run_resumes_after_its_server_failed(config: Path, tmp_path: Path, cap
     assert plain.count(b"\n") == other.count(b"\n") == 30
 
 
-def test_a_run_with_failed_questions_is_not_continued_with_another_tokenizer(
-    config: Path, tmp_path: Path
-) -> None:
-    def refuses(handler: Any, number: int, body: Any) -> None:
-        if number < 3:
-            handler.send(400, {"error": "no"})
-        else:
-            well(handler, number, body)
-
-    with serving(refuses, max_length=1024) as server:
-        assert run(config, tmp_path / "run", server) != 0
-        asked, file = len(server.bodies), tmp_path / "model" / "tokenizer_config.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token": "<|end|>"}))
-        load_model.cache_clear()
-        with pytest.raises(Exception, match=r"(?s)other settings.*language_model\.tokenizer"):
-            run(config, tmp_path / "run", server)
-        assert len(server.bodies) == asked
-
-
 def test_an_alarm_stands_under_the_table_in_the_report_and_in_the_metrics(
     config: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -112,15 +92,6 @@ def test_an_alarm_stands_under_the_table_in_the_report_and_in_the_metrics(
     assert found["questions"]["cut"] == 30 and found["raised"]["cut"].startswith(says)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert all(says in (tmp_path / f"report{end}").read_text() for end in (".html", ".md"))
-
-
-def test_a_gate_that_needs_logprobs_is_refused_without_them(config: Path, tmp_path: Path) -> None:
-    with (
-        serving(max_length=1024) as server,
-        pytest.raises(Exception, match="dtr decides by the log-probabilities"),
-    ):
-        run(config, tmp_path / "run", server, logprobs=False)
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_method_that_scores_texts_is_refused_at_a_chat_endpoint(

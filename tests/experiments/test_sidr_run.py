@@ -78,26 +78,6 @@ def test_a_run_is_planned_executed_and_resumed(
     assert again == (tmp_path / "run" / "answers.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("search", ["beta", "parametric"])
-def test_a_damaged_index_is_reported(small: Run, tmp_path: Path, search: Any) -> None:
-    run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
-    dataset, _ = load_questions(run, tmp_path)
-    index: Any = run.index
-    assert index.status(dataset.passages, tmp_path).state == "not built yet"
-    open_index(run, tmp_path)
-    assert index.status(dataset.passages, tmp_path).state == "built"
-    directory = index.status(dataset.passages, tmp_path).directory
-    (file,) = directory.glob("*.npy")
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
-    assert f"{len(whole) - 1:,} bytes instead of" in index.status(dataset.passages, tmp_path).state
-    manifest = directory / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
-    assert index.status(dataset.passages, tmp_path).state.startswith("unfinished, 1 of its files")
-    manifest.write_text("{")
-    assert "manifest.json is damaged" in index.status(dataset.passages, tmp_path).state
-
-
 def test_settings_that_share_an_index(small: Run, tmp_path: Path) -> None:
     """Tokens serve every network with this tokenizer; vectors are of one network."""
     dataset, _ = load_questions(small, Path(small.cache))

@@ -82,13 +82,6 @@ def test_the_newest_is_kept_and_let_go_before_the_next_is_opened(
     assert asked == ["a1", "a2", "b2", "a2", "a2", "a2"]
 
 
-def test_one_of_each_setting_is_kept_otherwise() -> None:
-    kept = Kept(lambda name, version: object(), lambda _, version: version)
-    first, other = kept("a", 1), kept("b", 1)
-    assert (kept("a", 1), kept("b", 1)) == (first, other)
-    assert kept("a", 2) != first and kept("b", 1) == other
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     here = tmp_path / "world"
@@ -138,12 +131,9 @@ CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "prompts": ("prompts.toml", write('extends = "small"\n')),
     "extended prompts": ("base.toml", replaced("Q: ", "A: ")),
     "gold answers": ("data/queries.jsonl", replaced('["a"]', '["b"]')),
-    "corpus": ("data/corpus.jsonl", replaced("the ", "one ")),
-    "judgements": ("data/qrels.jsonl", write('{"query_id": "q0", "passage_ids": ["p0"]}\n')),
     "encoder": ("encoder/model.safetensors", other_weights),
     "pooling": ("encoder/1_Pooling/config.json", write('{"pooling_mode_cls_token": true}')),
     "weights": ("model/model.safetensors", other_weights),
-    "template": ("model/chat_template.jinja", replaced("short ", "small ")),
     "ends": ("model/generation_config.json", replaced("258", "259")),
 }
 

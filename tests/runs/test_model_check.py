@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
 from jaxrag.runs import model_check
-from jaxrag.runs.model_check import QUESTIONS, CheckResult, Speed
+from jaxrag.runs.model_check import QUESTIONS, CheckResult
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError
@@ -106,12 +105,6 @@ def test_a_model_that_fails_stops_the_run(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match=r"past the end.*check_model=False"):
             before(model, tmp_path)
-
-
-def test_seconds_by_hand() -> None:
-    speed = Speed(reading=100.0, writing=10.0, rows=12)
-    text = speed.of_run({"llm_calls": 2, "prompt_tokens": 300, "new_tokens": 30}, 600)
-    assert text.endswith(f"take {duration_text(600 * (3 + 3))}")
 
 
 def test_prompts_are_shown_as_messages_where_a_server_applies_its_template() -> None:

@@ -204,12 +204,10 @@ def test_what_limits_the_figures_is_said(tmp_path: Path, monkeypatch: Any, capsy
 
 
 def test_settings_of_the_metrics(tmp_path: Path, monkeypatch: Any) -> None:
-    """From grade 3 on only p1, at rank 4, is relevant. Exponential gains are 0, 3, 1, 7."""
-    (row,), _ = compared(
-        tmp_path, monkeypatch, (2, 5, 0, 1), relevant_from=3, gain="exponential", answers=False
-    )
+    """From grade 3 on only p1, at rank 4, is relevant. Gains are 0, 2, 1, 3."""
+    (row,), _ = compared(tmp_path, monkeypatch, (2, 5, 0, 1), relevant_from=3, answers=False)
     assert row["mrr@10"][0] == 1 / 4 and row["recall@3"][0] == 0 and "answer@1" not in row
-    dcg, ideal = 3 / math.log2(3) + 0.5 + 7 / math.log2(5), 7 + 3 / math.log2(3) + 0.5
+    dcg, ideal = 2 / math.log2(3) + 0.5 + 3 / math.log2(5), 3 + 2 / math.log2(3) + 0.5
     assert row["ndcg@10"][0] == pytest.approx(dcg / ideal)
 
 
@@ -221,7 +219,6 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
         comparison.judged_or_answered(dataset, answers=False)
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"cutoff": 0}, "cutoff is 0"),
-        ({"gain": "log"}, "gain is 'log'; allowed: linear, exponential"),
         ({"relevant_from": 0}, "relevant_from is 0"),
     )
     for settings, said in wrong:

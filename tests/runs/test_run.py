@@ -208,7 +208,7 @@ def test_what_is_missing_is_found_before_the_data_are_loaded(tmp_path: Path) -> 
     many = Local(data_parallel=1_000)
     with pytest.raises(InputError, match=r"is 1000 devices"):
         execute(Run(NO_RETRIEVAL, nowhere, many), tmp_path / "run")
-    dead = Server(model="m", urls="http://127.0.0.1:9/v1")
+    dead = Server(model="m", urls="http://127.0.0.1:9/v1", patience=0.0)
     with pytest.raises(EngineDown, match=r"127\.0\.0\.1:9"):
         execute(Run(NO_RETRIEVAL, nowhere, dead), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -61,7 +61,10 @@ def document(
     return Template(part("page.html")).substitute(
         title=html_text(title),
         lede=html_text(lede),
-        facts="".join(map(_fact, facts)),
+        facts="".join(
+            f"<div><dt>{html_text(name)}</dt><dd>{html_text(text)}</dd></div>"
+            for name, text in facts
+        ),
         sections=sections,
         reading="".join(f"<p>{html_text(paragraph)}</p>" for paragraph in reading),
         markdown=html_text(markdown),
@@ -70,11 +73,6 @@ def document(
         scripts=scripts,
         style=part("figures.css") + part("style.css"),
     )
-
-
-def _fact(named: tuple[str, str]) -> str:
-    name, text = map(html_text, named)
-    return f"<div><dt>{name}</dt><dd>{text}</dd></div>"
 
 
 def _allowed(script: str) -> str:

@@ -93,7 +93,9 @@ def runs_columns(
         line = [row.dataset, row.label, row.answered, row.errors, state, row.baseline]
         for name in names:
             factor = 100.0 if name in tables.PERCENT else 1.0
-            line += [factor * value for value in row.means[name][:3]]
+            values = [factor * value for value in row.means[name][:3]]
+            alone = tables.no_interval(name, row.means[name])
+            line += [values[0], None, None] if alone else values
         for name in compared:
             delta = row.differences.get(tables.DIFFERENCES[name])
             line += [None] * 4 if delta is None else [*(100.0 * v for v in delta[:3]), delta.p]

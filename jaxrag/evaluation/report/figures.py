@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.printable import html_text
-from jaxrag.evaluation.curves import ThresholdCurve, by_uncertainty, separation
+from jaxrag.evaluation.curves import ThresholdCurve, separation
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import number, with_interval
 from jaxrag.evaluation.significance import Interval
@@ -79,27 +79,21 @@ class _Place(NamedTuple):
 
 
 def _labels(places: Sequence[_Place]) -> list[str]:
-    """Names beside their marks where there is room, farther away with a line to the mark."""
+    """Names beside their marks where there is room; the legend has all."""
     taken = [(place.x - 7, place.y - 7, place.x + 7, place.y + 7) for place in places]
     taken += [(place.x - 2, place.top, place.x + 2, place.bottom) for place in places]
     parts = []
     for place in places:
         width = LETTER * len(place.name)
-        sides = place.x + 10, place.x - 10 - width
-        near = [(side, place.y + 4) for side in sides]
+        near = [(side, place.y + 4) for side in (place.x + 10, place.x - 10 - width)]
         near += [(place.x - width / 2, base) for base in (place.top - 6, place.bottom + 14)]
-        steps = [place.y + 4 + way * 13 * step for step in range(1, 16) for way in (-1, 1)]
-        for left, base in near + [(side, base) for base in steps for side in sides]:
+        for left, base in near:
             box = (left, base - 10, left + width, base + 3)
             inside = box[0] >= svg.LEFT - 8 and box[2] <= svg.WIDTH and box[1] >= 16
             if inside and base < svg.BOTTOM and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                if abs(base - 4 - place.y) > 20 and (left, base) not in near:
-                    end = min(max(place.x, left), left + width)
-                    parts.append(svg.line(place.x, place.y, end, base - 4, kind="leader"))
-                parts.append(
-                    svg.text(left + width / 2, base, place.name, anchor="middle", kind="name halo")
-                )
+                middle = left + width / 2
+                parts.append(svg.text(middle, base, place.name, anchor="middle", kind="name halo"))
                 break
     return parts
 
@@ -140,10 +134,8 @@ def wins_and_losses(
     return figure("Question by question", drawing, note)
 
 
-def stacked(
-    title: str, rows: Sequence[tuple[str, Mapping[str, float]]], note: str, *, unit: str
-) -> str:
-    """A figure with a bar for each row, cut into its values; unit "%": of their sum."""
+def stacked(title: str, rows: Sequence[tuple[str, Mapping[str, int]]], note: str) -> str:
+    """A figure with a bar for each row, cut into its numbers of questions."""
     names = list(dict.fromkeys(name for _, values in rows for name in values))
     left_end, height, thick = 4, 34, 16
     wide = 34 + 8 * max(map(len, names))
@@ -159,14 +151,13 @@ def stacked(
         parts.append(svg.text(left_end, top - 4, label, kind="name"))
         for place, name in enumerate(names):
             value = values.get(name, 0)
-            shown = 100 * value / total if unit == "%" and total else value
             width = x(at + value) - x(at)
-            tip = f"{name}: {shown:.3g} {unit}"
+            tip = f"{name}: {value} questions"
             parts.append(svg.rect(x(at), top, width, thick, kind=f"win c{place + 1}", tip=tip))
             if width > 26:
                 middle = x(at) + width / 2
                 parts.append(
-                    svg.text(middle, top + 12, f"{shown:.0f}", anchor="middle", kind="name halo")
+                    svg.text(middle, top + 12, str(value), anchor="middle", kind="name halo")
                 )
             at += value
     drawing = svg.drawing(parts, alt=title, height=base + height * len(rows) + 4)
@@ -174,44 +165,40 @@ def stacked(
 
 
 def em_against_query_ratio(
-    policy: tuple[int, ThresholdCurve] | None,
-    accepted: ThresholdCurve,
-    recorded: Sequence[tuple[int, str, float, float]],
+    position: int, curve: ThresholdCurve, recorded: Sequence[tuple[int, str, float, float]]
 ) -> str:
     """Exact match as the threshold moves.
 
     Args:
-      policy: position of a run that retrieved for every question, and the curve if its answers are
-        used where the direct answer is not accepted.
-      accepted: score of the direct answers to the accepted questions.
+      position: of a run that retrieved for every question.
+      curve: exact match if its answers are used where the direct answer is not accepted.
       recorded: position, label, query ratio and exact match of runs with a gate.
     """
-    curves = [accepted] if policy is None else [accepted, policy[1]]
-    tops = [max(curve.mean.max(), np.quantile(curve.high, 0.8)) for curve in curves]
-    x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
-    parts = [svg.axes(x, y, x_title="answered without retrieval, %", y_title="EM %")]
-    parts += _threshold_axis(accepted, x)
-    parts += reversed(_line_and_band(accepted, x, y, "direct dotted"))
-    note = "Add a run that always retrieves for the whole policy. "
-    if policy is not None:
-        position, curve = policy
-        kind = f"c{position % svg.COLOURS}"
-        ends = [(x(100 * curve.query_ratio[i]), y(100 * curve.mean[i])) for i in (0, -1)]
-        line, band = _line_and_band(curve, x, y, kind)
-        cursor = svg.line(x(0), svg.TOP, x(0), svg.BOTTOM, kind="cursor")
-        parts += [band, svg.path(ends, kind=f"chance {kind}"), cursor, line]
-        note = (
-            "Solid: EM of all questions if the least uncertain ones, up to this share, are "
-            "answered directly and the others by a run that always retrieves. Dashed: if as many "
-            "are picked at random. Above dashed: u is worth its cost. "
-        )
+    top = max(curve.mean.max(), np.quantile(curve.high, 0.8))
+    x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, top)))
+    kind = f"c{position % svg.COLOURS}"
+    ends = [(x(100 * curve.query_ratio[i]), y(100 * curve.mean[i])) for i in (0, -1)]
+    middle, up, down = (
+        [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, values, strict=True)]
+        for values in (curve.mean, curve.high, curve.low)
+    )
+    parts = [
+        svg.axes(x, y, x_title="answered without retrieval, %", y_title="EM %"),
+        *_threshold_axis(curve, x),
+        svg.path(up + down[::-1], kind=f"band {kind}", closed=True),
+        svg.path(ends, kind=f"chance {kind}"),
+        svg.line(x(0), svg.TOP, x(0), svg.BOTTOM, kind="cursor"),
+        svg.path(middle, kind=f"curve {kind}"),
+    ]
     for i, label, ratio, em in recorded:
         tip = f"{label} as run: EM {100 * em:.1f} %, {100 * ratio:.0f} % without retrieval"
         parts.append(svg.marker(x(100 * ratio), y(100 * em), i, tip=tip))
-    note += (
-        "Dotted: EM of the accepted direct answers alone. "
+    note = (
+        "Solid: EM of all questions if the least uncertain ones, up to this share, are answered "
+        "directly and the others by a run that always retrieves. Dashed: if as many are picked at "
+        "random. Above dashed: u is worth its cost. "
         + ("Marks: the gates as they were run. " if recorded else "")
-        + "Bands: 95 % intervals."
+        + "Band: 95 % intervals."
     )
     drawing = svg.drawing(parts, alt="Exact match against the share answered without retrieval")
     return figure("Moving the threshold", drawing, note)
@@ -232,16 +219,6 @@ def _threshold_axis(curve: ThresholdCurve, x: svg.Scale) -> list[str]:
         parts.append(svg.line(px, svg.TOP, px, svg.TOP + 5, kind="axis"))
         parts.append(svg.text(px, svg.TOP - 5, name, anchor="middle", kind="tick"))
     return parts
-
-
-def _line_and_band(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> tuple[str, str]:
-    """The mean over the query ratio, and its interval."""
-    middle, up, down = (
-        [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, values, strict=True)]
-        for values in (curve.mean, curve.high, curve.low)
-    )
-    band = svg.path(up + down[::-1], kind=f"band {kind}", closed=True)
-    return svg.path(middle, kind=f"curve {kind}"), band
 
 
 def uncertainty_histogram(
@@ -303,29 +280,3 @@ def _threshold_lines(thresholds: Sequence[tuple[int, str, float]], x: svg.Scale)
         middle, base = left + width / 2, svg.TOP + 14 * row
         parts.append(svg.text(middle, base, name, anchor="middle", kind="name halo"))
     return parts
-
-
-def em_by_uncertainty(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> str:
-    """Exact match of the direct answers in five groups of equal size, least uncertain first."""
-    groups = by_uncertainty(u, right)
-    y = svg.y_scale(0, 100 * svg.nice_top(max(mean.high for _, _, mean in groups)))
-    x = svg.x_scale(0, len(groups))
-    parts = [
-        svg.axes(x, y, x_title="fifths of the questions, by greatest u", y_title="EM %", x_ticks=())
-    ]
-    for i, (low, high, mean) in enumerate(groups):
-        left, right_edge, middle = x(i + 0.18), x(i + 0.82), x(i + 0.5)
-        upto = f"≤ {high:.2g}" if math.isfinite(high) else "the rest"
-        text = " ".join(with_interval("exact_match", mean))
-        tip = f"u {low:.2g} to {high:.2g}: EM {text}, n = {mean.n}"
-        top = y(100 * mean.mean)
-        parts.append(
-            svg.rect(left, top, right_edge - left, svg.BOTTOM - top, kind="right", tip=tip)
-        )
-        parts.append(
-            svg.line(middle, y(100 * mean.low), middle, y(100 * mean.high), kind="whisker")
-        )
-        parts.append(svg.text(middle, svg.BOTTOM + 18, upto, anchor="middle", kind="tick"))
-    drawing = svg.drawing(parts, alt="Exact match of direct answers by uncertainty")
-    note = "Direct answers, without retrieval, with 95 % intervals. Falling bars: u is informative."
-    return figure("Direct answers by uncertainty", drawing, note)

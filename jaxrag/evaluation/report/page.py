@@ -20,12 +20,11 @@ import numpy as np
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.printable import html_text, printable
 from jaxrag.evaluation import metrics, policy
-from jaxrag.evaluation.curves import accepted_curve
 from jaxrag.evaluation.judgements import JUDGED
 from jaxrag.evaluation.need import SEARCHED, SKIPPED, gated_needs
 from jaxrag.evaluation.pairing import paired_rows
 from jaxrag.evaluation.records import RunRecords, failure, read_passages, read_run
-from jaxrag.evaluation.report import explanations, export, figures, svg, tables
+from jaxrag.evaluation.report import export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
 from jaxrag.evaluation.report.explorer import explorer
 from jaxrag.evaluation.report.svg import mark
@@ -53,9 +52,10 @@ FIRST = ("trigger", "searches", "llm_calls", "prompt_tokens")
 
 READING = (
     "Brackets: 95 % bootstrap intervals over questions; for a share that is 0 or 1 for every "
-    "question, Wilson's. Costs are means per question. Questions that ended in an error are in no "
-    "mean. A method that searches for some of the questions has the baseline's value on these "
-    "beside its own. IR is undefined for closed questions.",
+    "question, Wilson's; for retrieves of a method without a gate, none. Costs are means per "
+    "question. Questions that ended in an error are in no mean. A method that searches for some of "
+    "the questions has the baseline's value on these beside its own. IR is undefined for closed "
+    "questions.",
     "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
     "empty answer is infinitely uncertain.",
 )
@@ -88,6 +88,8 @@ def write_report(
     runs = [read_run(path) for path in run_dirs]
     for run in runs:
         if not run.records and "method" not in run.config:
+            if (own := run.path / "report.html").is_file():
+                raise InputError(f"{run.path} is no run of a method; its own report is {own}.")
             why = failure(run.path) or "see its log.jsonl"
             raise InputError(f"{run.path} stopped before its first step: {why}")
     table = summarise_read(runs, baseline=baseline)
@@ -133,17 +135,14 @@ def _name(run: RunRecords) -> str:
 def _title(runs: Sequence[RunRecords]) -> str:
     datasets = list(by_dataset(runs))
     methods = list(dict.fromkeys(name_of(run.config, "method") for run in runs))
-    stems = list(dict.fromkeys(_without_setting(method) for method in methods))
+    # without the settings that a sweep writes behind the name, as in "dtr threshold=1"
+    words = ([word for word in method.split() if "=" not in word] for method in methods)
+    stems = list(dict.fromkeys(map(" ".join, words)))
     what = f"{len(stems)} methods" if stems[1:] else stems[0]
     if not stems[1:] and methods[1:]:
         what += f" at {len(methods)} settings"
     where = " and ".join([", ".join(datasets[:-1]), datasets[-1]] if datasets[1:] else datasets)
     return f"{what} on {where}"
-
-
-def _without_setting(method: str) -> str:
-    """The name of a method without the settings that a sweep writes behind it, as in "a=1"."""
-    return " ".join(word for word in method.split() if "=" not in word) or method
 
 
 def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
@@ -202,7 +201,7 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
         f"{main_table(rows)}{needed.html() if needed else ''}"
         f"{classes.html() if classes else ''}"
         f'<div class="legend" aria-hidden="true">{legend}</div>'
-        f'<div class="figures">{"".join(drawn)}</div>{explored}{_matches(runs, rows)}</section>'
+        f'<div class="figures">{"".join(drawn)}</div>{explored}</section>'
     )
 
 
@@ -266,8 +265,9 @@ def main_table(rows: Sequence[Row]) -> str:
             row.means["exact_match"], i, top=top, reference=reference if compared else math.nan
         )
         cells = "".join(f"<td{kinds[name]}>{_cell(row, name)}</td>" for _, name in columns)
+        label = html_text(row.label).replace("_", "_<wbr>")
         body.append(
-            f'<tr><td><span class="method">{mark(i)}{_breakable(row.label)}</span></td>'
+            f'<tr><td><span class="method">{mark(i)}{label}</span></td>'
             f'<td class="first">{row.answered:,}<small>{_problems(row)}</small></td>'
             f'<td><b>{em}</b><span class="ci">{ends}</span></td><td class="forest">{strip}</td>'
             f"{_delta(row) if compared else ''}{cells}</tr>"
@@ -300,10 +300,6 @@ def _definitions(names: Sequence[str], baseline: str) -> str:
         "<details><summary>What the columns mean</summary>"
         f'<dl class="terms">{listed}</dl></details>'
     )
-
-
-def _breakable(label: str) -> str:
-    return html_text(label).replace("_", "_<wbr>")
 
 
 def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
@@ -382,7 +378,7 @@ def _need(needs: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
         "vain: neither. Searched: repaired: No Retrieval is wrong, this is right; needless: both "
         "are right; in vain: both are wrong; harmed: only No Retrieval is right."
     )
-    return figures.stacked("Was the search needed?", found, note, unit="questions") if found else ""
+    return figures.stacked("Was the search needed?", found, note) if found else ""
 
 
 def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> tuple[list[str], str]:
@@ -391,51 +387,28 @@ def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> tuple[list[
     both = ~np.isnan(u) & ~np.isnan(right)
     if both.sum() < policy.LEAST:
         return [], ""
-    gates = _thresholds(runs, rows)
+    gates = [
+        (i, row.label, threshold)
+        for i, (run, row) in enumerate(zip(runs, rows, strict=True))
+        for threshold in policy.own_thresholds(run)
+    ]
     recorded = [
         (i, rows[i].label, 1 - rows[i].means["trigger"].mean, rows[i].means["exact_match"].mean)
         for i, _, _ in gates
         if rows[i].means["exact_match"].n
     ]
-    accepted = accepted_curve(u[both], right[both])
-    others = [
-        figures.uncertainty_histogram(u[both], right[both], gates),
-        figures.em_by_uncertainty(u[both], right[both]),
-    ]
+    others = [figures.uncertainty_histogram(u[both], right[both], gates)]
     arms = policy.arms(runs, baseline=_reference(rows))
     if arms is None:
-        return [figures.em_against_query_ratio(None, accepted, recorded), *others], ""
+        return others, ""
     found = policy.settings(arms)
-    curve = arms.always, policy.curve(found)
-    figure = figures.em_against_query_ratio(curve, accepted, recorded)
+    figure = figures.em_against_query_ratio(arms.always, policy.curve(found), recorded)
     return others, explorer(arms, found, [row.label for row in rows], figure)
 
 
 def _reference(rows: Sequence[Row]) -> int:
     """Position of the baseline of a data set."""
     return next((i for i, row in enumerate(rows) if not row.differences), 0)
-
-
-def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    """Figures of the matches that `jaxrag explain` stored; empty without any."""
-    parts = []
-    for run, row in zip(runs, rows, strict=True):
-        drawn = "".join(map(explanations.figure, explanations.read(run.path)))
-        if drawn:
-            parts.append(
-                f"<h3>Which tokens matched: {html_text(row.label)}</h3>"
-                f'<div class="figures">{drawn}</div>'
-            )
-    return "".join(parts)
-
-
-def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
-    """Position, label and threshold of the runs with an uncertainty gate."""
-    return [
-        (i, row.label, threshold)
-        for i, (run, row) in enumerate(zip(runs, rows, strict=True))
-        for threshold in policy.own_thresholds(run)
-    ]
 
 
 def packed(runs: Sequence[RunRecords]) -> str:

@@ -34,10 +34,17 @@ def number(name: str, value: float) -> str:
 
 
 def with_interval(name: str, mean: Interval) -> tuple[str, str]:
-    """A mean and its interval as texts; the interval is empty without questions."""
+    """A mean and its interval as texts; the interval is empty where there is none."""
     if not mean.n:
         return "–", ""
+    if no_interval(name, mean):
+        return number(name, mean.mean), ""
     return number(name, mean.mean), f"[{number(name, mean.low)}, {number(name, mean.high)}]"
+
+
+def no_interval(name: str, mean: Interval) -> bool:
+    """Whether it is a share of questions that retrieve, of a method without a gate."""
+    return name in metrics.GATE and mean.low == mean.high
 
 
 def difference_text(delta: Difference | None, *, share: bool = True) -> tuple[str, str]:

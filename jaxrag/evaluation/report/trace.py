@@ -24,6 +24,7 @@ _PATHS = {
     "p": "Search by the pseudo-context",
     "q+p": "Search by the question and the pseudo-context",
 }
+_SCORES = "the highest scores, made of the similarities to the question and to the pseudo-context"
 _BOX = "border-left:3px solid rgba(128,128,128,.45);padding:2px 0 2px 12px;margin:8px 0"
 
 
@@ -112,7 +113,7 @@ def _retrieval(trace: Mapping[str, Any], passages: Mapping[str, Passage]) -> Ite
         lines = [_line(name, scores_text, True, passages) for name, scores_text in pairs]
         yield TraceStep(
             f"Given to the reader: {len(ids)}{of} passage{'s' * (len(ids) > 1 or bool(of))}",
-            reason=_why(columns),
+            reason=_SCORES if any("s2" in column for column in columns.values()) else "",
             passages=lines,
         )
 
@@ -130,13 +131,6 @@ def _columns(candidate: Mapping[str, Any] | None, score: float | None) -> str:
     if "s2" in candidate:
         parts.append(f"pseudo-context {candidate['s2']:.3f}")
     return f"{score:.3f} ({', '.join(parts)})"
-
-
-def _why(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """Why these were kept: their score is the highest; the best of the others is named."""
-    if not any("s2" in column for column in columns.values()):
-        return ""
-    return "the highest scores, made of the similarities to the question and to the pseudo-context"
 
 
 def _others(trace: Mapping[str, Any]) -> Iterator[TraceStep]:

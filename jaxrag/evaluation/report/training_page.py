@@ -12,20 +12,16 @@ from jaxrag.core.printable import html_text
 from jaxrag.evaluation.records import failure
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import configs, document, machines
-from jaxrag.evaluation.report.figures import figure, stacked
+from jaxrag.evaluation.report.figures import figure
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.report.tables import Grid, difference_text, number, with_interval
 from jaxrag.evaluation.significance import interval
 from jaxrag.evaluation.training_log import (
-    PARTS,
-    REST,
     TrainingLog,
     changes,
     evaluations,
-    first_online,
     is_share,
     read_training,
-    seconds,
 )
 from jaxrag.types import InputError
 
@@ -44,7 +40,7 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
     """Writes the page, and its tables beside it under the same name ending in .md.
 
     Returns:
-      The tables: changes (left out where no metric was evaluated twice), and steps with their time.
+      The tables: changes (left out where no metric was evaluated twice), and steps with their loss.
 
     Raises:
       InputError: no directories, two of the same name, or one is not a training's directory.
@@ -53,7 +49,7 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
     labels = [training.label for training in trainings]
     if not labels or len(set(labels)) < len(labels):
         raise InputError(f"A report needs directories of different names; given: {labels}.")
-    tables = [table for table in (changed(trainings), time_spent(trainings)) if table.rows]
+    tables = [table for table in (changed(trainings), losses(trainings)) if table.rows]
     out = Path(out_html)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, _page(trainings, tables))
@@ -73,29 +69,26 @@ def changed(trainings: Sequence[TrainingLog]) -> Grid:
     return Grid(("training", "metric", "n", "before", "after", "change"), rows)
 
 
-def time_spent(trainings: Sequence[TrainingLog]) -> Grid:
-    """Table of steps, loss, and the share of time in each part."""
-    spent = [seconds(training) for training in trainings]
-    names = [name for name in (*PARTS.values(), REST) if any(name in times for times in spent)]
+def losses(trainings: Sequence[TrainingLog]) -> Grid:
+    """Table of steps, of the loss of the first and the last tenth of them, and of their seconds."""
     rows = []
-    for training, times in zip(trainings, spent, strict=True):
-        total, count = sum(times.values()), sum("loss" in line for line in training.steps)
+    for training in trainings:
+        steps = [line for line in training.steps if "loss" in line]
         scored = [line["asked"] for line in training.steps if "asked" in line]
+        values = [float(line["loss"]) for line in steps]
+        tenth = max(1, len(values) // 10)  # of the steps: the loss of one is noise
+        medians = (np.median(some) for some in (values[:tenth], values[-tenth:]))
+        total = sum(float(line.get("seconds", 0)) for line in training.steps)
         rows.append(
             (
                 training.label,
-                f"{count:,}",
-                " → ".join(f"{loss:.3g}" for loss in losses(training)),
+                f"{len(steps):,}",
+                " → ".join(f"{loss:.3g}" for loss in medians) if steps else "–",
                 f"{scored[-1]:.2f}" if scored else "–",
-                number("seconds", total / count if count else float("nan")),
-                *(
-                    f"{100 * times[name] / total:.1f}" if total and name in times else "–"
-                    for name in names
-                ),
+                number("seconds", total / len(steps) if steps else float("nan")),
             )
         )
-    shares = tuple(f"{name}\n%" for name in names)
-    return Grid(("training", "steps", "loss", "scored", "s per\nstep", *shares), rows)
+    return Grid(("training", "steps", "loss", "scored", "s per\nstep"), rows)
 
 
 def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
@@ -109,11 +102,6 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
             note="Mean over the texts sampled in each step.",
         ),
         *(progress(trainings, name) for name in names),
-        curves(
-            trainings, "asked", title="Passages scored", y_title="per question",
-            note="Passages per question that the language model has scored so far.",
-        ),
-        shares(trainings),
     ]  # fmt: skip
     legend = "".join(f"<span>{mark(i)}{html_text(t.label)}</span>" for i, t in enumerate(trainings))
     stopped = [(log.label, why) for log in trainings if (why := failure(log.path))]
@@ -151,12 +139,12 @@ def curves(
     if not any(lines):
         return ""
     x, y = _scales(trainings, [value for points in lines for _, value in points])
-    parts = [svg.axes(x, y, x_title="step", y_title=y_title), *_phases(trainings, x)]
+    parts = [svg.axes(x, y, x_title="step", y_title=y_title)]
     for i, points in enumerate(lines):
         if points:
             places = [(x(step), y(value)) for step, value in points]
             parts.append(svg.path(places, kind=f"curve c{i % svg.COLOURS}"))
-    return figure(title, svg.drawing(parts, alt=f"{title} by step"), note + _phase_note(trainings))
+    return figure(title, svg.drawing(parts, alt=f"{title} by step"), note)
 
 
 def progress(trainings: Sequence[TrainingLog], name: str) -> str:
@@ -171,7 +159,7 @@ def progress(trainings: Sequence[TrainingLog], name: str) -> str:
     ends = [factor * end for points in defined for _, at in points for end in (at.low, at.high)]
     drawn = [training for training, points in zip(trainings, defined, strict=True) if points]
     x, y = _scales(drawn, ends)
-    parts = [svg.axes(x, y, x_title="step", y_title=unit), *_phases(drawn, x)]
+    parts = [svg.axes(x, y, x_title="step", y_title=unit)]
     aside = 5.0  # keeps intervals of several trainings apart
     for i, points in enumerate(defined):
         place = sum(map(bool, defined[:i])) - (len(drawn) - 1) / 2
@@ -185,18 +173,7 @@ def progress(trainings: Sequence[TrainingLog], name: str) -> str:
             parts.append(svg.marker(px, py, i, size=4, tip=tip))
     questions = max(at.n for points in defined for _, at in points)
     note = f"Mean over {questions:,} held-out questions, with 95 % intervals."
-    return figure(name, svg.drawing(parts, alt=f"{name} by step"), note + _phase_note(drawn))
-
-
-def shares(trainings: Sequence[TrainingLog]) -> str:
-    """Share of time in each part of a step: one bar for each training."""
-    spent = [seconds(training) for training in trainings]
-    names = list(dict.fromkeys(name for times in spent for name in times))
-    if len(names) < 2:
-        return ""
-    note = "Percent of the time of all steps. The rest: making batches, and evaluation."
-    rows = [(log.label, times) for log, times in zip(trainings, spent, strict=True)]
-    return stacked("Where the time went", rows, note, unit="%")
+    return figure(name, svg.drawing(parts, alt=f"{name} by step"), note)
 
 
 def _scales(
@@ -209,23 +186,3 @@ def _scales(
     last = max(log.steps[-1]["step"] for log in trainings)
     aside = max(last, 1) / 20  # room for marks beside each other
     return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(bottom, top)
-
-
-def _phases(trainings: Sequence[TrainingLog], x: svg.Scale) -> list[str]:
-    """A line where each training goes from warm-up to online training."""
-    places = sorted({step - 0.5 for log in trainings if (step := first_online(log)) is not None})
-    return [svg.line(x(at), svg.TOP, x(at), svg.BOTTOM, kind="rule") for at in places]
-
-
-def _phase_note(trainings: Sequence[TrainingLog]) -> str:
-    online = any(first_online(log) is not None for log in trainings)
-    return " Left of the dotted rule: warm-up; right: online." * online
-
-
-def losses(training: TrainingLog) -> tuple[float, float]:
-    """Medians of the loss in the first and the last tenth of the steps."""
-    values = [float(line["loss"]) for line in training.steps if "loss" in line]
-    if not values:
-        return float("nan"), float("nan")
-    tenth = max(1, len(values) // 10)
-    return float(np.median(values[:tenth])), float(np.median(values[-tenth:]))

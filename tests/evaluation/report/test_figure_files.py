@@ -34,12 +34,10 @@ def test_the_script_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     told = [f"--runs={path}" for path in runs]
     out, figures = tmp_path / "page.html", tmp_path / "deep" / "figures"
     assert report.main(["", *told, f"--out={out}", f"--figures={figures}"]) == 0
-    assert f"wrote 4 figures to {figures}" in capsys.readouterr().out
+    assert f"wrote 2 figures to {figures}" in capsys.readouterr().out
     assert {file.stem for file in figures.iterdir()} == {
         "training-loss",
-        "training-passages-scored",
         "training-right",
-        "training-where-the-time-went",
     }
     right = read(figures / "training-right.svg")
     assert texts(right)[0] == "right" and texts(right)[-2:] == ["first", "second"]
@@ -48,9 +46,6 @@ def test_the_script_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert ".mark.c0 { fill: #5b6470;" in style and ".mark.c1 { fill: #0b62a4;" in style
     marks = [one.get("class") for one in right.iter() if "mark" in one.get("class", "")]
     assert marks.count("mark c0") == marks.count("mark c1") == 3  # two values, and the legend
-    # bars of time stand for parts of a step: what a training's mark is does not matter there
-    time = read(figures / "training-where-the-time-went.svg")
-    assert not [one for one in time.iter() if "mark" in one.get("class", "")]
 
 
 def test_the_page_of_runs(tmp_path: Path) -> None:

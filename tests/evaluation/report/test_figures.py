@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from jaxrag.evaluation import policy
-from jaxrag.evaluation.curves import accepted_curve
 from jaxrag.evaluation.policy import COSTS, Arms
 from jaxrag.evaluation.report import figures
 from jaxrag.evaluation.significance import Interval
@@ -50,7 +49,7 @@ def _centre(mark: ElementTree.Element) -> float:
 def test_crowded_labels_never_overlap() -> None:
     rows = [row(f"method number {i}", 0.3, 2) for i in range(12)]
     drawn = parse(figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"))
-    assert len(name_boxes(drawn)) == 12  # of which none is left out
+    assert 1 < len(name_boxes(drawn)) < 12  # those that have room beside their marks
     assert_apart(name_boxes(drawn))
 
 
@@ -110,10 +109,8 @@ def test_uncertainty_figures_of_hard_cases(case: str) -> None:
     tips = [e.text or "" for e in parse(drawn).iter("title")]
     counts = [tuple(map(int, re.findall(r"(\d+) right, (\d+) wrong", tip)[0])) for tip in tips]
     assert sum(map(sum, counts)) == 2 * 80  # both parts of a bar tell the same
-    assert parse(figures.em_by_uncertainty(u, right)).findall(".//rect")
-    curve = accepted_curve(u, right)
     arms = Arms(0, 1, True, None, u, right, 1 - right, {n: np.ones((2, 80)) for n in COSTS})
-    drawn = figures.em_against_query_ratio((1, policy.curve(policy.settings(arms))), curve, [])
+    drawn = figures.em_against_query_ratio(1, policy.curve(policy.settings(arms)), [])
     assert parse(drawn).findall(".//path") and "nan" not in drawn and "inf" not in drawn
 
 

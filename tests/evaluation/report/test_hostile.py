@@ -15,7 +15,6 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from jaxrag.evaluation.records import read_run
-from jaxrag.evaluation.report import explanations
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import csv_table, runs_csv, runs_latex
 from jaxrag.evaluation.report.figure_files import write_figures
@@ -24,8 +23,10 @@ from jaxrag.evaluation.report.tables import Grid, markdown_table, terminal_table
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import summarise
-from jaxrag.experiments import status
+from jaxrag.experiments import explain, status
+from jaxrag.retrieval.sidr.explain import Match, Term
 from jaxrag.runs.retriever_comparison import table as retriever_table
+from jaxrag.types import Passage
 from tests import browser, hostile
 from tests.core.test_printable import controls
 from tests.evaluation import fabricate
@@ -134,11 +135,13 @@ def test_latex_has_only_the_commands_of_its_tables(runs: list[Path]) -> None:
 
 
 def _tables(runs: list[Path]) -> dict[str, Callable[[], Any]]:
+    term = Term(EVIL, 2.0, 3.0, 1.0, True, True)
+    match = Match(EVIL, Passage(EVIL, EVIL, EVIL), 6.0, (term,))
     row = {"data": EVIL, "index": EVIL, "questions": 1, "recall@1": [0.5, 0.5, 0.5, 1]}
     return {
         "runs": lambda: terminal_table(summarise(runs)),
         "grid": lambda: Grid((EVIL, EVIL), [(EVIL, EVIL)]).terminal(),
-        "explanation": lambda: explanations.table(explanations.read(runs[0])[0]),
+        "explanation": lambda: explain.table(match, EVIL, 9),
         "trace": lambda: trace_text(EVIL, _steps(runs[0]), {EVIL: 1}),
         "retrievers": lambda: retriever_table([row, {**row, "index": f"2{EVIL}"}]),
     }

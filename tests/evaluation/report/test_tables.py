@@ -1,6 +1,5 @@
 """The printed tables."""
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from jaxrag.evaluation.records import RunDirectory
+from jaxrag.evaluation.report.export import runs_csv
 from jaxrag.evaluation.report.tables import (
     difference_text,
     markdown_table,
@@ -55,6 +55,12 @@ def test_intervals_and_differences_as_text() -> None:
     assert [p_text(p) for p in (1e-9, 0.0123, 0.5)] == ["<0.001", "=0.012", "=0.50"]
 
 
+def test_retrieves_has_an_interval_with_a_gate_only(rows: list[Row]) -> None:
+    always, gated = (with_interval("trigger", row.means["trigger"]) for row in rows[:2])
+    assert always == ("100.0", "") and gated[1].startswith("[")
+    assert runs_csv(rows[:1], ["retrieves"]).endswith(",100,,\n")
+
+
 def test_markdown_is_rectangular_and_escaped(rows: list[Row]) -> None:
     text = markdown_table(rows)
     tables = [line for line in text.split("\n") if line.startswith("|")]
@@ -96,12 +102,3 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     RunDirectory.open(tmp_path, config, environment={}).close()
     rows = summarise([tmp_path])
     assert "unfinished" in _render(rows) and "0 (unfinished)" in markdown_table(rows)
-
-
-def test_ir_accuracy_has_its_column_where_it_is_defined(rows: list[Row]) -> None:
-    assert "IR %" not in markdown_table(rows)
-    means = {**rows[0].means, "ir_accuracy": Interval(0.375, 0.25, 1.0, 60)}
-    some = [dataclasses.replace(rows[0], means=means), *rows[1:]]
-    lines = [line for line in markdown_table(some).split("\n") if line.startswith("|")]
-    assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
-    assert "| IR % |" in lines[0] and "| 37.5 [25.0, 100.0] |" in lines[2] and "| – |" in lines[3]

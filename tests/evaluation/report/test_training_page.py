@@ -12,12 +12,11 @@ import pytest
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.training_page import (
     changed,
+    losses,
     progress,
-    shares,
-    time_spent,
     write_training_report,
 )
-from jaxrag.evaluation.training_log import alike, changes, is_share, read_training, seconds
+from jaxrag.evaluation.training_log import alike, changes, is_share, read_training
 from jaxrag.experiments import report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
@@ -65,15 +64,11 @@ def test_only_seeds_are_taken_together(tmp_path: Path) -> None:
     assert [[one.label for one in group] for group in groups] == [["a", "b"], ["c"]]
 
 
-def test_where_the_time_went(tmp_path: Path) -> None:
-    # 4 steps of 10 s: 2 searches of 1 s, 2 scorings of 4 s, 4 updates of 2 s; 22 s are left.
-    found = read_training(training(tmp_path / "a"))
-    assert seconds(found) == {"search": 2, "scoring": 8, "update": 8, "the rest": 22}
-    headings, (row,) = time_spent([found])
+def test_steps_and_losses(tmp_path: Path) -> None:
+    headings, (row,) = losses([read_training(training(tmp_path / "a"))])
     headings = [heading.replace("\n", " ") for heading in headings]
     assert dict(zip(headings, row, strict=True)) == {
         "training": "a", "steps": "4", "loss": "8 → 2", "scored": "2.00", "s per step": "10.0",
-        "search %": "5.0", "scoring %": "20.0", "update %": "20.0", "the rest %": "55.0",
     }  # fmt: skip
 
 
@@ -102,15 +97,11 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert report.main(["report", *words, f"--out={out}"]) == 0
     assert "75.0 [25.0, 100.0]" in capsys.readouterr().out
     page = Outline(out.read_text())
-    assert page.tags.count("figure") == 5  # loss, two evaluated metrics, asked, time
+    assert page.tags.count("figure") == 3  # loss, two evaluated metrics
     assert "b" not in page.tags and name in page.text and "3 seeds" in page.text
     table = out.with_suffix(".md").read_text()
     assert r"| 3 seeds | set &lt;b>&amp;\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
-    for figure in (
-        progress([read_training(path) for path in paths], name),
-        shares([read_training(path) for path in paths]),
-    ):
-        ElementTree.fromstring(figure)
+    ElementTree.fromstring(progress([read_training(path) for path in paths], name))
 
 
 @pytest.mark.parametrize(
