@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Float, Int, UInt16
+from jaxtyping import Array, Float, Int, UInt16
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import sparse
@@ -56,18 +56,13 @@ _CELLS = 1 << 20  # entries scored at once in float64
 
 @dataclasses.dataclass(frozen=True)
 class SparseIndex:
-    """The sparse vectors of a corpus; made by `open`.
-
-    On one CPU device, ``parts`` are the memory-mapped files themselves; else one array of all rows,
-    sharded over ``mesh``.
-    """
+    """The sparse vectors of a corpus, on disk (``rows``) and sharded over a mesh (``entries``)."""
 
     identity: str
     manifest: Manifest
     rows: ShardedRows
     mesh: Mesh
-    parts: tuple[Any, ...]
-    mapped: bool
+    entries: UInt16[Array, "n 2*l"]
 
     @classmethod
     def open(
@@ -91,19 +86,13 @@ class SparseIndex:
         source = source_of(passages, encoder=encoder)
         manifest = open_manifest(directory, KIND, source, verify=verify)
         rows = ShardedRows.open(directory, manifest)
-        devices = list(devices or jax.local_devices())
-        mesh = Mesh(np.asarray(devices), ("rows",))
-        if mapped := len(devices) == 1 and devices[0].platform == "cpu":
-            # an aligned memory map is not copied
-            parts = tuple(jax.device_put(file, devices[0]) for file in rows.files)
-        else:
-            parts = (_shard(rows, mesh),)
+        mesh = Mesh(np.asarray(devices or jax.local_devices()), ("rows",))
         identity = {
             "sparse": source["encoder"],
             "passages": passages.identity,
             "content": manifest.content,
         }
-        return cls(canonical(identity), manifest, rows, mesh, parts, mapped)
+        return cls(canonical(identity), manifest, rows, mesh, _shard(rows, mesh))
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
@@ -174,19 +163,9 @@ class SparseIndex:
         """The devices' best rows, and the score of the last."""
         size = 1 if len(queries) == 1 else _BLOCK
         table = sparse.weight_table(np.pad(queries[:, :-1], ((0, size - len(queries)), (0, 0))))
-        tops = []
-        if self.mapped:
-            table, first = jax.device_put(table, self.mesh.devices[0]), 0
-            for part in self.parts:
-                count = min(len(part), len(self) - first)
-                tops.append(sparse.search(part, table, k=wanted, count=count, offset=first))
-                first += len(part)
-        else:
-            arguments = {"k": wanted, "count": len(self), "mesh": self.mesh, "axis": "rows"}
-            tops.append(sparse.sharded_search(self.parts[0], table, **arguments))
-        scores, rows = (np.concatenate(x, axis=1)[: len(queries)] for x in zip(*tops, strict=True))
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
-        rows, scores = (np.take_along_axis(x, order, axis=1) for x in (rows, scores))
+        arguments = {"k": wanted, "count": len(self), "mesh": self.mesh, "axis": "rows"}
+        found = sparse.sharded_search(self.entries, table, **arguments)
+        scores, rows = (np.asarray(x)[: len(queries)] for x in found)
         return rows, scores[:, -1]
 
     def _rank(

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store, entry_key
-from jaxrag.retrieval.web.pages import WebPage, page_from, row_of
+from jaxrag.retrieval.web.pages import WebPage, row_of
 from jaxrag.types import InputError
 
 _EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
@@ -91,7 +91,7 @@ class WebCache:
         held = self._store.get([*keys.values()])
         if missing := [row for row, key in keys.items() if key not in held]:
             raise KeyError(missing[0])
-        return [page_from(json.loads(held[keys[row]])) for row in rows]
+        return [WebPage(*json.loads(held[keys[row]])) for row in rows]
 
     def counts(self) -> tuple[int, int]:
         """Numbers of stored searches and passages."""

@@ -71,11 +71,3 @@ def row_in(passage_id: str) -> int:
     if (match := _ID.search(passage_id)) is None:
         raise KeyError(passage_id)
     return int(match[1], 16)
-
-
-def page_from(value: object) -> WebPage:
-    """A page as `jaxrag.retrieval.web.cache` stores it."""
-    match value:
-        case [str() as url, str() as title, str() as snippet]:
-            return WebPage(url, title, snippet)
-    raise InputError(f"{value!r} is not a stored page, a list of address, title and snippet.")

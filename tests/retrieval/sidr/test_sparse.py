@@ -120,7 +120,7 @@ def test_devices_and_batch_change_nothing(tmp_path) -> None:
     ids, values = entries(rng, 301)
     one = build(tmp_path, ids, values, shard_rows=70)
     many = SparseIndex.open(tmp_path, numbered(301), IDENTITY, devices=jax.devices())
-    assert len(many.parts[0].sharding.device_set) == 8
+    assert len(many.entries.sharding.device_set) == 8
     queries = (10.0 ** rng.uniform(-6, 6, (40, V))).astype(np.float32)
     together = one.search(queries, 9)
     assert many.search(queries, 9) == together
