@@ -258,8 +258,7 @@ CLIENTS = {
 @pytest.fixture(params=CLIENTS)
 def client(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     """Each kind of directory, in files of ten rows; every block reaches the disk by itself."""
-    monkeypatch.setattr(builds, "_SECONDS", 0.0)
-    monkeypatch.setattr(builds, "_FIRST", 4)
+    monkeypatch.setattr(builds, "_CHUNK", 4)
     monkeypatch.setattr(row_files, "_ROWS_PER_FILE", ROWS)
     monkeypatch.setattr(row_files, "default_workers", lambda: 0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # which is slow, and changes no content

@@ -13,7 +13,6 @@ import functools
 import io
 import os
 import shutil
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -63,10 +62,9 @@ Stream = Callable[[Sequence[range]], Generator[np.ndarray]]
 WriteFiles = Callable[[Sequence[tuple[Path, range]], Advance], Generator[File]]
 """Writes files, given their paths and rows, one after the other."""
 
-_SECONDS = 5.0  # chunks double while one takes less
 _READ = 1024  # passages read at a time
 _QUEUED = 2  # blocks that are computed ahead
-_FIRST, _MOST = 256, 1 << 15  # rows of the first and of the largest chunk
+_CHUNK = 8192  # rows computed at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -416,19 +414,12 @@ def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
 
 
 def by_chunks(make: Callable[[range], np.ndarray]) -> Stream:
-    """A `Stream` that computes as many rows at a time as take 5 seconds."""
+    """A `Stream` that computes 8,192 rows at a time."""
 
     def stream(ranges: Sequence[range]) -> Generator[np.ndarray]:
-        size = _FIRST
         for rows in ranges:
-            start = rows.start
-            while start < rows.stop:
-                began = time.monotonic()
-                chunk = range(start, min(start + size, rows.stop))
-                yield make(chunk)
-                start = chunk.stop
-                if time.monotonic() - began < _SECONDS:
-                    size = min(2 * size, _MOST)
+            for start in range(0, len(rows), _CHUNK):
+                yield make(rows[start : start + _CHUNK])
 
     return stream
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.corpus.builds import by_chunks, write_arrays
+from jaxrag.retrieval.corpus.builds import write_arrays
 
 VECTORS = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float16)
 
@@ -64,19 +64,6 @@ def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
     path = interrupted(tmp_path)
     assert len(write(path, range(39), block=8)) == 39
     assert np.array_equal(np.load(path), VECTORS[:39])
-
-
-def test_chunks_grow_while_they_are_fast(monkeypatch) -> None:
-    clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
-    monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(builds, "_SECONDS", 5.0)
-    monkeypatch.setattr(builds, "_FIRST", 4)
-    monkeypatch.setattr(builds, "_MOST", 16)
-    stream = by_chunks(lambda rows: VECTORS[rows.start : rows.stop])
-    assert [len(block) for block in stream([range(60)])] == [4, 8, 16, 16, 16]
-    assert [len(block) for block in stream([range(6), range(20, 40)])] == [4, 2, 16, 4]
-    monkeypatch.setattr(builds, "_SECONDS", 1.0)
-    assert [len(block) for block in stream([range(12)])] == [4, 4, 4]
 
 
 def test_one_stream_goes_over_all_files(tmp_path) -> None:
