@@ -208,15 +208,7 @@ def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | No
 
 def _split_table(built: BuiltSet) -> Table:
     table = Table("split", title=terminal_text(built.name), title_justify="left")
-    columns = (
-        "questions",
-        "published",
-        "with gold",
-        "with choices",
-        "answers/question",
-        "repeated",
-    )
-    for name in columns:
+    for name in ("questions", "published", "with gold", "with choices", "answers/question"):
         table.add_column(name, justify="right")
     for name, split in built.splits.items():
         gold = ", ".join(f"{n:,} ({corpus or OWN})" for corpus, n in split.gold.items())
@@ -227,7 +219,6 @@ def _split_table(built: BuiltSet) -> Table:
             gold or "0",
             f"{split.choices:,}",
             f"{split.answers / split.questions:.2f}",
-            f"{split.repeated:,}",
         )
     return table
 
@@ -236,10 +227,6 @@ def _notes(built: BuiltSet, published: PublishedSet, workdir: Path) -> list[str]
     lines = [f"{pair}: {n:,} questions in both" for pair, n in built.shared.items() if n]
     if built.absent:
         lines.append(f"not built, for want of files: {', '.join(built.absent)}")
-    if built.contexts["conflicts"]:
-        lines.append(
-            f"contexts with the id of another text, left out: {built.contexts['conflicts']:,}"
-        )
     corpus = published.corpus
     if corpus in CORPORA and not is_complete(corpus_directory(corpus, workdir)):
         lines.append(f"the corpus is built by: jaxrag data {corpus} --workdir={workdir}")

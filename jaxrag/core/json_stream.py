@@ -6,8 +6,9 @@ element and about one chunk of the file at a time.
 
 from __future__ import annotations
 
-import codecs
+import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,89 +17,82 @@ from jaxrag.core.jsonl_input import InputLine, type_name
 from jaxrag.core.packed_files import open_packed
 from jaxrag.types import InputError
 
-_CHUNK = 1 << 20  # bytes read at a time
+_CHUNK = 1 << 20  # characters read at a time
 _LONGEST_TOKEN = 12  # characters: an escape (backslash, u, 4 digits) or a word such as -Infinity
-_SPACE = " \t\n\r"
+_BLANK = re.compile(r"[ \t\n\r]*")
 
 
 def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
     """The objects of a file that is one JSON array, in order; it may be packed.
 
-    Memory: one element and ``chunk`` bytes.
-
-    Args:
-      path: the file.
-      chunk: bytes read at a time.
+    Memory: one element and ``chunk`` characters.
 
     Raises:
       InputError: not an array, an element that is not an object, invalid JSON or UTF-8, text after
-        the array, or a file cut short; with the element's number and the byte.
+        the array, or a file cut short; with the element's number.
     """
     with open_packed(path) as stream:
         text = _Text(path, stream, chunk)
-        text.expect("[", "before the first element; the file must be one JSON array")
-        number = 1
-        while number > 1 or text.peek() != "]":
-            value = text.value(f"element {number}")
+        text.take("[")
+        more = text.peek() != "]"
+        while more:
+            text.number += 1
+            value = text.value()
             if not isinstance(value, dict):
-                raise text.error(f"element {number} is {type_name(value)}; an object is needed")
-            yield InputLine(path, number, value, "element")
-            if text.peek() == "]":
-                break
-            text.expect(",", f"or ']' after element {number}")
-            number += 1
-        text.expect("]", "after the last element")
+                raise text.error(f"is {type_name(value)}; an object is needed")
+            yield InputLine(path, text.number, value, "element")
+            more = text.peek() == ","
+            if more:
+                text.take(",")
+        text.take("]")
         if text.peek():
-            raise text.error(f"there is {text.peek()!r} after the end of the JSON array")
+            raise text.error(f"is followed by {text.peek()!r} after the end of the JSON array")
 
 
 class _Text:
-    """A window on a file's text: what is decoded but not yet read by the parser."""
+    """A window on a file's text, from the first character that is not parsed yet.
+
+    Attributes:
+      number: of the element that is parsed, from 1; 0 before the first.
+    """
 
     def __init__(self, path: Path, stream: BinaryIO, chunk: int) -> None:
-        self._path, self._stream, self._chunk = path, stream, chunk
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._parser = json.JSONDecoder()
-        self._window, self._at = "", 0
-        self._before = 0  # bytes of the text before the window
-        self._ended = False
-        self._fill(chunk)
-        if self._window.startswith("\ufeff"):
-            self._at = 1
+        self._path, self._chunk = path, chunk
+        self._stream = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+        self._window, self._at, self._ended = "", 0, False
+        self.number = 0
 
     def peek(self) -> str:
         """The next character after white space; "" at the end of the file."""
         while True:
-            while self._at < len(self._window):
-                if self._window[self._at] not in _SPACE:
-                    return self._window[self._at]
-                self._at += 1
-            if self._ended:
-                return ""
+            self._at = _BLANK.match(self._window, self._at).end()  # pyright: ignore
+            if self._at < len(self._window) or self._ended:
+                return self._window[self._at : self._at + 1]
             self._fill(self._chunk)
 
-    def expect(self, character: str, where: str) -> None:
-        """Reads one character; another is an error that says where it is needed."""
-        read = self.peek()
-        if read != character:
-            problem = f"there is {read!r}" if read else "the file is cut short"
-            raise self.error(f"{problem}; {character!r} is needed {where}")
+    def take(self, character: str) -> None:
+        """Reads one character; another is an error."""
+        if (found := self.peek()) != character:
+            there = f"{found!r}" if found else "the end of the file"
+            raise self.error(
+                f"is followed by {there} where {character!r} of a JSON array is needed"
+            )
         self._at += 1
 
-    def value(self, name: str) -> Any:
+    def value(self) -> Any:
         """Reads one JSON value, and of the file as much as that needs."""
         self.peek()
         more = self._chunk
         while True:
             try:
-                value, end = self._parser.raw_decode(self._window, self._at)
+                value, end = json.JSONDecoder().raw_decode(self._window, self._at)
             except json.JSONDecodeError as error:
-                if self._ended or not self._may_go_on(error):
-                    problem = "the file is cut short in" if self._cut(error) else "not JSON in"
-                    shift = max(0, error.pos - self._at)
-                    raise self.error(f"{problem} {name} ({error.msg})", shift=shift) from None
+                near = error.pos >= len(self._window) - _LONGEST_TOKEN
+                begun = near or error.msg.startswith("Unterminated string")
+                if self._ended or not begun:
+                    raise self.error(f"is not JSON, or is cut short ({error.msg})") from None
             except RecursionError:
-                raise self.error(f"{name} is nested too deeply to be read") from None
+                raise self.error("is nested too deeply to be read") from None
             else:
                 # a number at the end of the window may have more digits
                 if end < len(self._window) or self._ended:
@@ -107,32 +101,15 @@ class _Text:
             self._fill(more)
             more *= 2  # else a long element would be parsed again for every chunk
 
-    def error(self, problem: str, *, shift: int = 0) -> InputError:
-        """An error with the byte that is ``shift`` characters after the next one, from 0."""
-        read = self._window[: self._at + shift].encode("utf-8", "surrogatepass")
-        return InputError(f"{self._path}, byte {self._before + len(read)}: {problem}")
-
-    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
-        """Whether text after the window could make the value valid."""
-        near = error.pos >= len(self._window) - _LONGEST_TOKEN
-        return near or error.msg.startswith("Unterminated string")
-
-    def _cut(self, error: json.JSONDecodeError) -> bool:
-        """Whether the file ends within a value that is valid so far."""
-        rest = self._window[error.pos :].strip(_SPACE)
-        begun = any(word.startswith(rest) for word in ("true", "false", "null"))
-        return begun or error.msg.startswith("Unterminated string")
+    def error(self, problem: str) -> InputError:
+        """An error that names the file and the element."""
+        where = f"element {self.number}" if self.number else "the beginning"
+        return InputError(f"{self._path}: {where} {problem}")
 
     def _fill(self, count: int) -> None:
-        """Drops what is read and decodes up to ``count`` more bytes."""
-        self._before += len(self._window[: self._at].encode("utf-8", "surrogatepass"))
-        self._window, self._at = self._window[self._at :], 0
-        data = self._stream.read(count)
-        self._ended = not data
+        """Drops what is parsed and decodes ``count`` more characters."""
         try:
-            self._window += self._decoder.decode(data, final=self._ended)
+            more = self._stream.read(count)
         except UnicodeDecodeError as error:
-            at = self._stream.tell() - len(data) + max(0, error.start)
-            raise InputError(
-                f"{self._path}: not UTF-8 near byte {at} ({error.reason}); get the file again"
-            ) from None
+            raise self.error(f"is followed by bytes that are not UTF-8 ({error.reason})") from None
+        self._window, self._at, self._ended = self._window[self._at :] + more, 0, not more

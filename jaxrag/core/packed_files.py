@@ -126,35 +126,27 @@ def count_lines(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes
     Raises:
       InputError: the content is damaged, or a line is longer than `LONGEST` bytes; with its number.
     """
-    number = 0
     if isinstance(lines, io.IOBase):
         lines = iter(functools.partial(lines.readline, LONGEST + 1), b"")
-    try:
+    with _damage_explained(path):
         for number, line in enumerate(lines, 1):
             if len(line) > LONGEST:
                 raise InputError(f"{path}, line {number}: it has over {LONGEST >> 20} MiB.")
             yield number, line
-    except (*_DAMAGE, OSError) as error:
-        _explain_damage(path, error, f" after line {number}")
-        raise
-
-
-def _explain_damage(path: Path, error: Exception, where: str = "") -> None:
-    """Raises an InputError that names the file, unless the error is not one of unpacking."""
-    # bz2 raises a plain OSError without a number
-    if not isinstance(error, OSError) or error.errno is None:
-        raise InputError(
-            f"{path}: the packed file is cut short or damaged{where} ({error}); get it again"
-        ) from None
 
 
 @contextlib.contextmanager
 def _damage_explained(path: Path) -> Iterator[None]:
+    """Turns an error of unpacking into an InputError that names the file."""
     try:
         yield
     except (*_DAMAGE, OSError) as error:
-        _explain_damage(path, error)
-        raise
+        # bz2 raises a plain OSError without a number
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InputError(
+            f"{path}: the packed file is cut short or damaged ({error}); get it again"
+        ) from None
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:

@@ -14,12 +14,12 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from jaxrag.core.durable_files import open_to_append
 from jaxrag.core.printable import printable, terminal_text
@@ -137,71 +137,54 @@ def progress(
       console: replaces standard error.
     """
     console = console or _console()
+    job = _Job(total, done)
     show = _bar if console.is_terminal or console.is_jupyter else _lines
-    with show(total, label, done, console) as advance:
-        yield advance
-
-
-@contextlib.contextmanager
-def _bar(total: int, label: str, done: int, console: Console) -> Iterator[Advance]:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[finished]}", markup=False),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    pace = _Pace(time.monotonic())
-    with Progress(*columns, console=console) as bar:
-        texts: Any = {"rate": "", "note": "", "finished": f"{done:,}/{total:,}"}
-        task = bar.add_task(printable(label), total=total, completed=done, **texts)
+    with show(job, label, console) as update:
 
         def advance(count: int, note: str = "", *, share: float = 0.0) -> None:
             now = time.monotonic()
-            pace.add(count, now)
-            texts: Any = {"note": printable(note), "finished": f"{done + pace.fresh:,}/{total:,}"}
-            worked = done + max(pace.fresh, share * (total - done))
-            bar.update(task, completed=worked, rate=pace.rate(now), **texts)
+            job.add(count, note, share, now)
+            update(now)
 
         yield advance
 
 
 @contextlib.contextmanager
-def _lines(total: int, label: str, done: int, console: Console) -> Iterator[Advance]:
-    start = last = time.monotonic()
-    pace, newest_note, worked = _Pace(start), "", 0.0
+def _bar(job: _Job, label: str, console: Console) -> Iterator[Callable[[float], None]]:
+    text = TextColumn("{task.description}", markup=False)
+    state = TextColumn("{task.fields[state]}", markup=False)
+    with Progress(text, BarColumn(), state, console=console) as bar:
+        task = bar.add_task(printable(label), total=job.total, completed=job.done, state="")
+
+        def update(now: float) -> None:
+            completed = job.done + max(job.fresh, job.share * (job.total - job.done))
+            bar.update(task, completed=completed, state=printable(job.state(now)))
+
+        yield update
+
+
+@contextlib.contextmanager
+def _lines(job: _Job, label: str, console: Console) -> Iterator[Callable[[float], None]]:
+    last = job.start
 
     def line(now: float) -> None:
-        seconds, remaining = now - start, total - done - pace.fresh
-        parts = [f"{label}: {done + pace.fresh:,}/{total:,}"]
-        if remaining <= 0:
-            parts += [_rate(pace.fresh, seconds), f"took {seconds:.0f} s"]
-        elif pace.fresh:
-            parts += [pace.rate(now), f"{duration_text(remaining * pace.seconds_each(now))} left"]
-        else:
-            parts += [f"{100 * worked:.0f} % of the work"] if worked else []
-            parts.append(f"{seconds:.0f} s so far")
-        suffix = f"; {newest_note}" if newest_note else ""
-        text = ", ".join(part for part in parts if part)
-        print(printable(text + suffix), file=console.file or sys.stderr, flush=True)
+        text = printable(f"{label}: {job.state(now)}")
+        print(text, file=console.file or sys.stderr, flush=True)
 
-    def advance(count: int, note: str = "", *, share: float = 0.0) -> None:
-        nonlocal last, newest_note, worked
-        newest_note, worked, now = note, share, time.monotonic()
-        pace.add(count, now)
-        if now - last >= _EVERY and done + pace.fresh < total:
+    def update(now: float) -> None:
+        nonlocal last
+        if now - last >= _EVERY and job.done + job.fresh < job.total:
             last = now
             line(now)
 
-    timer = threading.Timer(_SOON, lambda: line(time.monotonic()) if last == start else None)
+    timer = threading.Timer(_SOON, lambda: line(time.monotonic()) if last == job.start else None)
     timer.daemon = True
     timer.start()
     try:
-        yield advance
+        yield update
     finally:
         timer.cancel()
-    if time.monotonic() - start >= _EVERY:
+    if time.monotonic() - job.start >= _EVERY:
         line(time.monotonic())
 
 
@@ -232,34 +215,48 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
 
 
-class _Pace:
+class _Job:
     """Counts finished items, and measures seconds per item after the first that finished.
 
     Attributes:
+      total, done: see `progress`.
+      start: seconds of the monotonic clock.
       fresh: items finished since the start.
+      share: see `Advance`.
     """
 
-    def __init__(self, start: float):
-        self.fresh = 0
-        self._start = start
+    def __init__(self, total: int, done: int) -> None:
+        self.total, self.done, self.start = total, done, time.monotonic()
+        self.fresh, self.share, self._note = 0, 0.0, ""
         self._first: tuple[float, int] | None = None
 
-    def add(self, count: int, now: float) -> None:
+    def add(self, count: int, note: str, share: float, now: float) -> None:
         """Adds items that are finished."""
         self.fresh += count
+        self.share, self._note = share, note
         if self._first is None and self.fresh:
             self._first = now, self.fresh
 
-    def seconds_each(self, now: float) -> float:
+    def state(self, now: float) -> str:
+        """Finished items, their rate, the remaining time, and the note."""
+        seconds, remaining = now - self.start, self.total - self.done - self.fresh
+        parts = [f"{self.done + self.fresh:,}/{self.total:,}"]
+        if remaining <= 0:
+            parts += [_rate(self.fresh, seconds), f"took {seconds:.0f} s"]
+        elif self.fresh:
+            each = self._seconds_each(now)
+            parts += [_rate(1, each), f"{duration_text(remaining * each)} left"]
+        else:
+            parts += [f"{100 * self.share:.0f} % of the work"] if self.share else []
+            parts.append(f"{seconds:.0f} s so far")
+        return ", ".join(filter(None, parts)) + (f"; {self._note}" if self._note else "")
+
+    def _seconds_each(self, now: float) -> float:
         """Seconds per item; until more than the first have finished, those of the first."""
-        since, before = self._first or (self._start, 0)
+        since, before = self._first or (self.start, 0)
         if self.fresh > before:
             return (now - since) / (self.fresh - before)
-        return (now - self._start) / max(self.fresh, 1)
-
-    def rate(self, now: float) -> str:
-        """The rate as text; "" for no items."""
-        return _rate(1, self.seconds_each(now)) if self.fresh else ""
+        return (now - self.start) / self.fresh
 
 
 def _rate(items: int, seconds: float) -> str:

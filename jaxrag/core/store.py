@@ -19,7 +19,7 @@ import sqlite3
 import struct
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,8 +38,6 @@ CREATE TABLE IF NOT EXISTS entries(
     value BLOB NOT NULL, checksum BLOB NOT NULL, seconds REAL) WITHOUT ROWID;
 """
 _VERSION = 2  # 1 had no seconds; such a file gets the column when it is opened
-# sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
-DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
 _NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "pvfs2",
@@ -50,6 +48,16 @@ _NETWORK = (
 """Types, as in /proc/self/mountinfo, of file systems that several machines may write to."""
 
 _FULL_BELOW = 1 << 20  # bytes of free space
+_AGAIN = "run the same command again. Earlier results are kept."
+_OTHER = "give the run another store, as by --config.store=FILE."
+_PROBLEMS = {
+    "full": ("cannot grow, since the disk is full", f"free some space and {_AGAIN}"),
+    "disk I/O": ("cannot be read or written", f"check the disk, then {_AGAIN}"),
+    "locked": ("has been locked by another process for over two minutes", f"stop it, or {_OTHER}"),
+    "readonly": ("cannot be written", _OTHER),
+    "unable to open": ("cannot be written", _OTHER),
+}
+"""Parts of SQLite's messages: what happened to the store, and what to do."""
 _COLUMNS = "key, value, seconds, checksum"
 _ROWS_PER_MERGE = 1000
 _KEYS_PER_SELECT = 500  # below SQLite's limit on variables
@@ -130,22 +138,6 @@ CACHE = _default_cache()
 """Directory of data sets, indexes and the store where settings name none."""
 
 
-def _check_not_shared(path: str | Path) -> None:
-    """InputError if the store, which need not exist, is on a network file system."""
-    if (kind := file_system(path)) in _NETWORK:
-        raise InputError(
-            f"the store {path} is on a network file system ({kind}). SQLite's write-ahead log "
-            "needs memory that all its processes share, so machines would damage the file: give it "
-            "a path on a disk of this machine (--config.store=FILE, or --config.cache=DIRECTORY), "
-            "and put the stores of several machines together with `jaxrag store merge`."
-        )
-
-
-def _cannot_be_written(path: Path) -> bool:
-    """Whether there is such a file, and it or its directory may not be written."""
-    return path.is_file() and not all(os.access(one, os.W_OK) for one in (path, path.parent))
-
-
 def _close(connection: sqlite3.Connection) -> None:
     with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
         connection.close()
@@ -164,31 +156,37 @@ class Store:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
-        self._read_only = path is not None and _cannot_be_written(Path(path))
+        needed = () if path is None else (path, Path(path).parent)
+        there = path is not None and Path(path).is_file()
+        self._read_only = there and not all(os.access(one, os.W_OK) for one in needed)
         self._columns = _COLUMNS
         for beside in (Path(f"{self.path}{end}") for end in ("", "-wal", "-shm", "-journal")):
             if path is not None and beside.exists() and not (beside.is_file() or beside.is_dir()):
                 raise InputError(f"{beside} is a pipe or a device, no file: remove it.")
         if path is not None and not self._read_only:
             check_local({"the store": path})
-            _check_not_shared(path)
+            if (kind := file_system(path)) in _NETWORK:
+                raise InputError(
+                    f"the store {path} is on a network file system ({kind}). SQLite's write-ahead "
+                    "log needs memory that all its processes share, so machines would damage the "
+                    "file: give it a path on a disk of this machine (--config.store=FILE, or "
+                    "--config.cache=DIRECTORY), and put the stores of several machines together "
+                    "with `jaxrag store merge`."
+                )
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # without a log beside it nobody writes; then SQLite need not make one to read the file
-            mode = "mode=ro" if Path(f"{self.path}-wal").exists() else "immutable=1"
-            uri = f"{Path(self.path).absolute().as_uri()}?{mode}" if self._read_only else ""
+        # without a log beside it nobody writes; then SQLite need not make one to read the file
+        mode = "mode=ro" if Path(f"{self.path}-wal").exists() else "immutable=1"
+        uri = f"{Path(self.path).absolute().as_uri()}?{mode}" if self._read_only else ""
+        with self._errors_explained(), contextlib.ExitStack() as undo:
             self._connection = sqlite3.connect(
                 uri or (":memory:" if path is None else str(path)),
                 timeout=_LOCK_TIMEOUT,
                 isolation_level=None,
                 uri=self._read_only,
             )
-            with contextlib.ExitStack() as undo:
-                undo.callback(self._connection.close)
-                self._open()
-                undo.pop_all()
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
+            undo.callback(self._connection.close)
+            self._open()
+            undo.pop_all()
         self._producer_ids: dict[tuple[str, str], int] = {}
         self._finalizer = weakref.finalize(self, _close, self._connection)
 
@@ -246,7 +244,7 @@ class Store:
     def get_timed(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, float | None]]:
         """As `get`, with the seconds of each computation; None where they are not known."""
         values: dict[bytes, tuple[bytes, float | None]] = {}
-        try:
+        with self._errors_explained():
             for start in range(0, len(keys), _KEYS_PER_SELECT):
                 part = keys[start : start + _KEYS_PER_SELECT]
                 marks = ",".join("?" * len(part))
@@ -257,8 +255,6 @@ class Store:
                     if not is_intact(key, value, seconds, stored_checksum):
                         raise self._damaged(key)
                     values[key] = value, seconds
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
         return values
 
     def put(
@@ -273,7 +269,7 @@ class Store:
 
         Keys that are present keep their value.
         """
-        try:
+        with self._errors_explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 producer = self._producer_id(operation, identity)
@@ -288,8 +284,6 @@ class Store:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
 
     def _producer_id(self, operation: str, identity: str) -> int:
         number = self._producer_ids.get((operation, identity))
@@ -315,22 +309,20 @@ class Store:
         Raises:
           InputError: the file is damaged.
         """
-        try:
+        with self._errors_explained():
             rows = self._connection.execute(
                 "SELECT operation, identity, COUNT(key), COALESCE(SUM(LENGTH(value)), 0) "
                 "FROM producers LEFT JOIN entries ON producers.id = entries.producer "
                 "GROUP BY producers.id ORDER BY operation, identity"
             )
             return [Producer(*row) for row in rows]
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
 
     def verify(self, *, drop: bool = False) -> tuple[int, list[str]]:
         """Checks every entry; returns their number and the keys (hex) of damaged ones.
 
         With ``drop`` the damaged entries are removed. SQLite's integrity check runs first.
         """
-        try:
+        with self._errors_explained():
             (verdict,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -343,8 +335,6 @@ class Store:
                 self._connection.executemany(
                     "DELETE FROM entries WHERE key = ?", [(key,) for key in damaged]
                 )
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
         return count, [key.hex() for key in damaged]
 
     def merge(self, source: Store) -> int:
@@ -357,7 +347,7 @@ class Store:
           InputError: an entry of the other store is damaged; those before it have been added.
         """
         before = self._count()
-        try:
+        with source._errors_explained():
             for operation, identity, *_ in source.producers():
                 cursor = source._connection.execute(
                     f"SELECT {source._columns} FROM entries WHERE producer = "
@@ -371,16 +361,12 @@ class Store:
                     seconds = {key: spent for key, _, spent, _ in rows}
                     values = {key: value for key, value, *_ in rows}
                     self.put(operation, identity, values, seconds=seconds)
-        except DATABASE_ERRORS as error:
-            raise source._explained(error) from error
         return self._count() - before
 
     def _count(self) -> int:
-        try:
+        with self._errors_explained():
             (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
-        except DATABASE_ERRORS as error:
-            raise self._explained(error) from error
-        return count
+            return count
 
     def _damaged(self, key: bytes) -> InputError:
         return InputError(
@@ -393,33 +379,22 @@ class Store:
         """Closes the file; a store that is no longer used closes it itself."""
         self._finalizer()
 
+    @contextlib.contextmanager
+    def _errors_explained(self) -> Iterator[None]:
+        try:
+            yield
+        # sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise self._explained(error) from error
+
     def _explained(self, error: Exception) -> InputError:
         """The error to raise instead of SQLite's: what happened and what to do."""
         text = str(error)
-        failed = "disk I/O" in text
-        if failed and shutil.disk_usage(Path(self.path).parent).free < _FULL_BELOW:
-            # a full disk is an I/O error where SQLite writes to a memory map
-            text, failed = f"{text}: disk full", False
-        if failed:
-            return InputError(
-                f"{self.path} cannot be read or written ({text}): check the disk, then run the "
-                "same command again. Earlier results are kept."
-            )
-        if "full" in text:
-            return InputError(
-                f"The disk is full: {self.path} cannot grow ({text}). Earlier results are "
-                "kept; free some space and run the same command again."
-            )
-        if "locked" in text:
-            return InputError(
-                f"{self.path} has been locked by another process for over two minutes ({text}): "
-                "stop that process, or give this run another store."
-            )
-        if "readonly" in text or "unable to open" in text:
-            return InputError(
-                f"{self.path} cannot be written ({text}): give the run another store, as by "
-                "--config.store=FILE."
-            )
+        if "disk I/O" in text and shutil.disk_usage(Path(self.path).parent).free < _FULL_BELOW:
+            text += ": disk full"  # an I/O error where SQLite writes to a memory map
+        for sign, (happened, way_out) in _PROBLEMS.items():
+            if sign in text:
+                return InputError(f"{self.path} {happened} ({text}): {way_out}")
         return InputError(
             f"{self.path} is not a usable store ({text}). If it was one, SQLite's own program "
             f"may recover it (`sqlite3 {self.path} .recover | sqlite3 NEW.sqlite`); otherwise move "

@@ -24,7 +24,7 @@ from jaxrag.data.dataset import OTHERS, OWN, LabelledQuestion, SetRow, read_abou
 from jaxrag.data.downloads import Downloads, is_address, published_name
 from jaxrag.data.leakage import question_hash
 from jaxrag.data.sets import PublishedSet
-from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
 
@@ -46,25 +46,20 @@ class SplitFigures:
       questions: their number.
       published: their number in the published split.
       answers: gold answers, aliases too, over all questions.
-      unanswered: questions without a gold answer.
       choices: questions with choices.
       gold: questions with gold passages, by corpus ("" for the set's own contexts).
-      repeated: questions whose normalised text is that of an earlier one of the split.
     """
 
     questions: int = 0
     published: int = 0
     answers: int = 0
-    unanswered: int = 0
     choices: int = 0
     gold: dict[str, int] = dataclasses.field(default_factory=dict)
-    repeated: int = 0
 
     def add(self, row: SetRow) -> None:
         """Counts a question."""
         self.questions += 1
         self.answers += len(row.question.answers)
-        self.unanswered += not row.question.answers
         self.choices += bool(row.question.choices)
         for corpus in dict.fromkeys(one.corpus for one in row.gold if one.grade > 0):
             self.gold[corpus] = self.gold.get(corpus, 0) + 1
@@ -79,8 +74,7 @@ class BuiltSet:
       splits: figures by split.
       absent: splits whose files were not there.
       shared: questions of one split whose normalised text is in another, by "split/split".
-      contexts: number of its own contexts ("passages"), and of repeated ids with another text
-        ("conflicts").
+      contexts: number of its own contexts ("passages").
       files: bytes and SHA-256 of the files that were read, by published name.
       format: version of the conversion.
     """
@@ -102,10 +96,12 @@ class BuiltSet:
         """
         about = read_about(directory)
         try:
-            splits = {name: SplitFigures(**split) for name, split in about["splits"].items()}
-            contexts = {name: about["contexts"][name] for name in ("passages", "conflicts")}
-            read = {"splits": splits, "contexts": contexts, "absent": tuple(about["absent"])}
-            return cls(**{**about, **read})
+            names = [field.name for field in dataclasses.fields(SplitFigures)]
+            splits = {
+                split: SplitFigures(**{name: figures[name] for name in names})
+                for split, figures in about["splits"].items()
+            }
+            return cls(**{**about, "splits": splits, "absent": tuple(about["absent"])})
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"{directory} was not built by jaxrag data ({error}); remove it and build it again"
@@ -205,7 +201,10 @@ def build_set(
         _check_sizes(published, built, ", ".join(map(str, paths.values())))
     if built.contexts["passages"]:
         contexts = read_as_hashed(_contexts(published, files), sources.values())
-        _write_contexts(published, contexts, cache)
+        corpus = corpus_directory(published.contexts_name, cache)
+        new = _beside(corpus)
+        write_passages(new, contexts)
+        _replace(new, corpus)
     questions = {
         split: (
             LabelledQuestion(row.question, row.gold)
@@ -247,42 +246,28 @@ def _survey(
 ) -> BuiltSet:
     """Reads all splits for their figures; refuses repeated ids."""
     splits, texts = dict[str, SplitFigures](), dict[str, set[int]]()
-    gold, contexts = set[int](), dict[int, int]()  # hashes of ids; of contexts also of the content
-    conflicts = 0
+    contexts = set[int]()  # hashes of ids
     for split, paths in files.items():
-        where = f"{split} of {published.name} ({', '.join(map(str, paths.values()))})"
         figures, ids = SplitFigures(published=published.splits[split]), set[int]()
         splits[split], texts[split] = figures, set()
         for row in _rows(published, paths, split, "checking"):
             figures.add(row)
             if (key := hash64(row.question.id)) in ids:
+                where = f"{split} of {published.name} ({', '.join(map(str, paths.values()))})"
                 raise InputError(
                     f"{where}: {row.question.id!r} is the id of two questions; the second is "
                     f"number {figures.questions:,}"
                 )
             ids.add(key)
             texts[split].add(question_hash(row.question.text))
-            gold |= {hash64(one.id) for one in row.gold if not one.corpus}
-            for passage in row.contexts:
-                content = hash64(f"{passage.title}\n{passage.text}")
-                conflicts += contexts.setdefault(hash64(passage.id), content) != content
-        figures.repeated = figures.questions - len(texts[split])
-    for count, what in (
-        (conflicts, "contexts have the id of an earlier one with another text; the first is kept"),
-        (
-            len(gold - contexts.keys()),
-            "gold passages are no question's contexts; over the contexts they count as not found",
-        ),
-    ):
-        if count:
-            _log.warning("%s: %d %s", published.name, count, what)
+            contexts.update(hash64(passage.id) for passage in row.contexts)
     pairs = itertools.combinations(splits, 2)
     return BuiltSet(
         name=published.name,
         splits=splits,
         absent=tuple(split for split in published.splits if split not in splits),
         shared={f"{a}/{b}": len(texts[a] & texts[b]) for a, b in pairs},
-        contexts={"passages": len(contexts), "conflicts": conflicts},
+        contexts={"passages": len(contexts)},
         files=record,
     )
 
@@ -298,17 +283,6 @@ def _rows(
             if not number % _REPORTED:
                 advance(_REPORTED)
         advance(number % _REPORTED)
-
-
-def _write_contexts(published: PublishedSet, contexts: Iterator[Passage], cache: Path) -> None:
-    """Writes the contexts; those that are there already stay if they are the same."""
-    directory = corpus_directory(published.contexts_name, cache)
-    new = _beside(directory)
-    identity = write_passages(new, contexts).identity
-    if is_complete(directory) and Passages.open(directory).identity == identity:
-        shutil.rmtree(new)
-    else:
-        _replace(new, directory)
 
 
 def _contexts(published: PublishedSet, files: SplitFiles) -> Iterator[Passage]:

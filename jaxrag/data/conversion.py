@@ -7,18 +7,19 @@ was made from, so that a changed file is converted again and an unchanged one ne
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from jaxrag.core.hashing import digest, digest_bytes
+from jaxrag.core.hashing import HashedFile, digest, digest_bytes, hashed_once, read_as_hashed
 from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
 from jaxrag.data.question_kinds import check_task, with_chosen_answers, with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
 
-# Part of the names of converted directories: increase it when the rows of questions change.
-_FORMAT = 2
+# Part of the names of converted directories: increase it when a reader's rows change.
+_FORMAT = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +46,38 @@ class QuestionFiles:
     def __post_init__(self) -> None:
         check_task(self.task, self.labels)
 
-    def converted(self, name: str, root: Path, passages: Passages, *, corpus: str = "") -> Dataset:
-        """The data set of the questions that were converted to ``root``.
+    def converted(
+        self,
+        name: str,
+        cache: Path,
+        files: Sequence[Path],
+        rows: Callable[[], Iterable[LabelledQuestion]],
+        passages: Passages,
+        *,
+        corpus: str = "",
+        form: str = "",
+    ) -> Dataset:
+        """The data set of some files, which are read if their content is not converted yet.
 
         The settings' task and labels are given to all questions, unless the task is "open". Gold
         answers that are letters of choices become the choices' texts.
 
+        Args:
+          name: of the data set.
+          cache: the questions go to ``cache/data/SPLIT-KEY``.
+          files: all that the questions are read from.
+          rows: reads them.
+          passages: the corpus.
+          corpus: name of the corpus whose gold passages are kept; "" is the questions' own.
+          form: what else decides the rows.
+
         Raises:
-          InputError: a gold answer does not fit the task, or is none of the choices.
+          InputError: from reading; a gold answer does not fit the task, or is none of the choices.
         """
+        hashed = _hashed(files, cache)
+        root = cache / "data" / f"{self.split}-{_key(hashed, form, corpus, passages.identity)}"
+        if not is_complete(root):
+            write_questions(root, {self.split: read_as_hashed(rows(), hashed)})
         dataset = read_dataset(name, root, passages, split=self.split, corpus=corpus)
         if self.task == "open":
             questions = tuple(map(with_chosen_answers, dataset.questions))
@@ -67,37 +91,37 @@ class QuestionFiles:
         return dataset._replace(questions=questions, identity=identity)
 
 
-def short_hash(text: str) -> str:
-    """The first 64 bits of a text's SHA-256, in hex."""
-    return digest_bytes(text.encode())[:16]
-
-
 def convert_corpus(
-    cache: Path, key: str, source: Path, passages: Callable[[], Iterable[Passage]]
+    cache: Path, files: Sequence[Path], passages: Callable[[], Iterable[Passage]], form: str = ""
 ) -> Passages:
     """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` if it is not there.
 
+    Args:
+      cache: of the runs.
+      files: all that the passages are read from; errors name the first.
+      passages: reads them.
+      form: what else decides the passages.
+
     Raises:
-      InputError: from reading or writing; it names ``source``.
+      InputError: from reading or writing.
     """
-    root = cache / "data" / f"corpus-{key}"
+    hashed = _hashed(files, cache)
+    root = cache / "data" / f"corpus-{_key(hashed, form)}"
     if not is_complete(root):
         try:
-            write_passages(root, passages())
+            write_passages(root, read_as_hashed(passages(), hashed))
         except InputError as error:
             # write_passages does not know the file
-            message = str(error)
-            raise InputError(
-                message if str(source) in message else f"{source}: {message}"
-            ) from None
+            message, source = str(error), str(files[0])
+            raise InputError(message if source in message else f"{source}: {message}") from None
     return Passages.open(root)
 
 
-def convert_questions(
-    cache: Path, split: str, key: str, questions: Callable[[], Iterable[LabelledQuestion]]
-) -> Path:
-    """The directory in ``cache/data`` of questions, made from ``questions()`` if need be."""
-    root = cache / "data" / f"{split}-{_FORMAT}-{key}"
-    if not is_complete(root):
-        write_questions(root, {split: questions()})
-    return root
+def _hashed(files: Sequence[Path], cache: Path) -> list[HashedFile]:
+    return [hashed_once(path, cache / "digests") for path in files]
+
+
+def _key(files: Sequence[HashedFile], *others: str) -> str:
+    """The first 64 bits of a hash of the files' content and what else decides the rows, in hex."""
+    text = json.dumps([_FORMAT, *others, *(file.sha256 for file in files)])
+    return digest_bytes(text.encode())[:16]

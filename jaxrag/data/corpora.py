@@ -151,16 +151,15 @@ class Subset:
         Raises:
           InputError: there are fewer passages, or none has one of the named ids.
         """
-        return self._first(passages) if self.first else self._named(passages)
-
-    def _first(self, passages: Iterable[Passage]) -> Iterator[Passage]:
-        count = 0
-        for count, passage in enumerate(itertools.islice(passages, self.first), 1):  # noqa: B007
-            yield passage
-        if count < self.first:
-            raise InputError(f"the corpus has {count:,} passages, fewer than first={self.first:,}")
-
-    def _named(self, passages: Iterable[Passage]) -> Iterator[Passage]:
+        if self.first:
+            count = 0
+            for count, passage in enumerate(itertools.islice(passages, self.first), 1):  # noqa: B007
+                yield passage
+            if count < self.first:
+                raise InputError(
+                    f"the corpus has {count:,} passages, fewer than first={self.first:,}"
+                )
+            return
         named: list[tuple[int, Passage]] = []
         drawn: list[tuple[int, int, Passage]] = []  # a heap; its smallest has the largest hash
         for row, passage in enumerate(passages):
@@ -172,21 +171,19 @@ class Subset:
                     heapq.heappush(drawn, item)
                 elif item > drawn[0]:
                     heapq.heapreplace(drawn, item)
-        self._check(len(named), len(drawn))
-        rows = sorted([*named, *((row, passage) for _, row, passage in drawn)], key=lambda x: x[0])
-        yield from (passage for _, passage in rows)
-
-    def _check(self, named: int, drawn: int) -> None:
         if self.ids and not named:
             raise InputError(
                 f"none of the {len(self.ids):,} passages named by {self.ids_of}, such as"
                 f" {min(self.ids)!r}, is in the corpus: they are ids of another one"
             )
-        if named < len(self.ids):
-            missing = len(self.ids) - named
+        if missing := len(self.ids) - len(named):
             _log.warning("%d passages named by %s are not in the corpus", missing, self.ids_of)
-        if drawn < self.others:
-            raise InputError(f"the corpus has only {drawn:,} others, fewer than {self.others:,}")
+        if len(drawn) < self.others:
+            raise InputError(
+                f"the corpus has only {len(drawn):,} others, fewer than {self.others:,}"
+            )
+        rows = sorted([*named, *((row, passage) for _, row, passage in drawn)], key=lambda x: x[0])
+        yield from (passage for _, passage in rows)
 
 
 def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Path:
@@ -262,11 +259,9 @@ def build_corpus(
       workers: processes that write; None for one a core, up to 4.
 
     Raises:
-      InputError: unknown name, no file of a corpus that is not built, a malformed row, another
-        number of passages, or a full disk.
+      InputError: no file of a corpus that is not built, a malformed row, another number of
+        passages, or a full disk.
     """
-    if name not in CORPORA:
-        raise InputError(f"{name!r} is not a corpus; there are {', '.join(CORPORA)}")
     corpus, directory = CORPORA[name], corpus_directory(name, cache, subset)
     if is_complete(directory):
         built = Passages.open(directory)

@@ -186,6 +186,10 @@ def read_dataset(
         LabelledQuestion(question, tuple(one for one in gold if one.corpus == corpus))
         for question, gold in read_questions(questions, split, wanted)
     ]
+    judged = {q.id: gold for q, gold in labelled if gold}
+    relevant = {name: tuple(p.id for p in gold if p.grade > 0) for name, gold in judged.items()}
+    grades = {name: {one.id: one.grade for one in gold} for name, gold in judged.items()}
+    graded = any(grade != 1 for of_one in grades.values() for grade in of_one.values())
     parts = [manifest.identity, split, passages.identity]
     if corpus or rows is not None:
         parts += [corpus, f"{wanted.start}:{wanted.stop}:{wanted.step}"]
@@ -193,9 +197,9 @@ def read_dataset(
         name=name,
         questions=tuple(question for question, _ in labelled),
         passages=passages,
-        gold=_relevant(labelled),
+        gold={name: ids for name, ids in relevant.items() if ids},
         identity=digest_bytes("\n".join(parts).encode()),
-        grades=_graded(labelled),
+        grades=grades if graded else {},
         split=split,
     )
 
@@ -249,18 +253,6 @@ def read_questions(directory: Path, split: str, rows: range) -> Iterator[Labelle
     for start in range(0, len(rows), _ROWS_PER_READ):
         for row in read(rows[start : start + _ROWS_PER_READ]):
             yield _labelled(row)
-
-
-def _relevant(labelled: Iterable[LabelledQuestion]) -> dict[str, tuple[str, ...]]:
-    relevant = {q.id: tuple(p.id for p in gold if p.grade > 0) for q, gold in labelled}
-    return {question: ids for question, ids in relevant.items() if ids}
-
-
-def _graded(labelled: Sequence[LabelledQuestion]) -> dict[str, dict[str, int]]:
-    """All judgements, if any has another grade than 1."""
-    if all(one.grade == 1 for _, gold in labelled for one in gold):
-        return {}
-    return {q.id: {one.id: one.grade for one in gold} for q, gold in labelled if gold}
 
 
 def stored_row(labelled: LabelledQuestion) -> dict[str, Any]:

@@ -113,7 +113,10 @@ class Downloads:
     def _download(self, address: str) -> Path:
         with exclusive_directory(self.directory):
             file = self.directory / "downloads.json"
-            record = _read_record(file)
+            record: dict[str, Any] = {}
+            if file.is_file():
+                way_out = "remove it, and the files beside it are recorded again"
+                record = read_json_object(file, what="a record of downloads", way_out=way_out)
             entry = record.get(address, {})
             if address.startswith(_HUB):
                 path, found = _from_hub(address, entry.get("commit"))
@@ -135,13 +138,6 @@ class Downloads:
                 record[address] = found
                 write_text(file, json.dumps(record, indent=1, sort_keys=True))
         return path
-
-
-def _read_record(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    way_out = "remove it, and the files beside it are recorded again"
-    return read_json_object(file, what="a record of downloads", way_out=way_out)
 
 
 def _from_hub(address: str, commit: str | None) -> tuple[Path, dict[str, Any]]:
@@ -212,14 +208,14 @@ def _extract_member(archive: Path, name: str, directory: Path) -> Path | None:
 
 def _fetch(address: str, path: Path, pauses: tuple[float, ...]) -> None:
     """Downloads a file; goes on with what an earlier process left, and after failures."""
-    failures = most = 0
+    part, failures, most = path.with_name(f"{path.name}.part"), 0, 0
     with httpx.Client(follow_redirects=True, timeout=_TIMEOUT) as client:
         while True:
             try:
-                part = _attempt(client, address, path)
+                _attempt(client, address, part)
                 break
             except (httpx.TransportError, TransientError) as error:
-                size = max((one.stat().st_size for one in _parts(path)), default=0)
+                size = part.stat().st_size if part.is_file() else 0
                 failures, most = (0, size) if size > most else (failures + 1, most)
                 if failures > len(pauses):
                     raise InputError(
@@ -231,51 +227,40 @@ def _fetch(address: str, path: Path, pauses: tuple[float, ...]) -> None:
                 wanted = getattr(error, "pause", None)
                 time.sleep(pauses[max(0, failures - 1)] if wanted is None else wanted)
     rename(part, path)
-    for old in _parts(path):
-        old.unlink()
+    _version_file(part).unlink()
 
 
-def _parts(path: Path) -> list[Path]:
-    """What there is of a file, by the version that is part of the name."""
-    return list(path.parent.glob(f"{path.name}.*.part"))
+def _version_file(part: Path) -> Path:
+    """Where the version of the bytes in a part is kept, as If-Range names it."""
+    return part.with_name(f"{part.name}.version")
 
 
-def _attempt(client: httpx.Client, address: str, path: Path) -> Path:
-    """The whole file, under another name.
-
-    If there is a part of the version that the server offers, only the rest is requested.
-    """
-    headers = {"Accept-Encoding": "identity"}
+def _attempt(client: httpx.Client, address: str, part: Path) -> None:
+    """Receives a file; if the server still has the version of a part, only what that lacks."""
+    mark, start, headers = _version_file(part), 0, {"Accept-Encoding": "identity"}
+    version = mark.read_text("utf-8") if mark.is_file() and part.is_file() else ""
+    if version and (start := part.stat().st_size):
+        headers |= {"Range": f"bytes={start}-", "If-Range": version}
     with client.stream("GET", address, headers=headers) as response:
-        _check_status(address, response)
-        version = _version(response.headers)
-        total = int(response.headers.get("Content-Length", 0))
-        part = path.with_name(f"{path.name}.{digest(version)[:16]}.part")
-        start = part.stat().st_size if version and part.is_file() else 0
-        if not 0 < start <= total:
-            return _receive(response, part, 0, total)
-    if start == total:
-        return part
-    headers |= {"Range": f"bytes={start}-", "If-Range": version}
-    with client.stream("GET", address, headers=headers) as response:
-        _check_status(address, response)
-        whole = response.status_code == 200
-        begins = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-        if _version(response.headers) not in ("", version) or not (whole or begins):
+        status, found = response.status_code, _version(response.headers)
+        place = response.headers.get("Content-Range", "")
+        if status == 416 and place == f"bytes */{start}":
+            return  # the part is whole
+        if status in _TRANSIENT:
+            raise TransientError(f"the server answers {status}", pause=retry_after(response))
+        begins = status == 206 and place.startswith(f"bytes {start}-")
+        if status == 416 or (status == 206 and not (begins and found in ("", version))):
             part.unlink()
             raise TransientError("the server sends another file or part; beginning anew")
-        return _receive(response, part, 0 if whole else start, total)
-
-
-def _check_status(address: str, response: httpx.Response) -> None:
-    status = response.status_code
-    if status in _TRANSIENT:
-        raise TransientError(f"the server answers {status}", pause=retry_after(response))
-    if status not in (200, 206):
-        raise InputError(
-            f"{address} answers {status}: the file is not there any more, or not for everyone; get "
-            "it in another way and give --source=DIR"
-        )
+        if status not in (200, 206):
+            raise InputError(
+                f"{address} answers {status}: the file is not there any more, or not for everyone; "
+                "get it in another way and give --source=DIR"
+            )
+        if status == 200:
+            part.unlink(missing_ok=True)
+            write_text(mark, found)
+        _receive(response, part)
 
 
 def _version(headers: Mapping[str, str]) -> str:
@@ -284,15 +269,14 @@ def _version(headers: Mapping[str, str]) -> str:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
 
-def _receive(response: httpx.Response, part: Path, start: int, total: int) -> Path:
-    """Writes what the server sends from byte ``start`` on."""
-    label = f"downloading {part.name.rsplit('.', 2)[0]} (MiB)"
-    with (
-        part.open("ab" if start else "wb") as stream,
-        progress(max(1, total // _CHUNK), label, done=start // _CHUNK) as advance,
-    ):
-        for data in response.iter_raw(_CHUNK):
-            before = stream.tell() // _CHUNK
-            stream.write(data)
-            advance(stream.tell() // _CHUNK - before)
-    return part
+def _receive(response: httpx.Response, part: Path) -> None:
+    """Adds what the server sends to a part."""
+    with part.open("ab") as stream:
+        done = stream.tell()
+        total = done + int(response.headers.get("Content-Length", 0))
+        label = f"downloading {part.stem} (MiB)"
+        with progress(max(1, total // _CHUNK), label, done=done // _CHUNK) as advance:
+            for data in response.iter_raw(_CHUNK):
+                before = stream.tell() // _CHUNK
+                stream.write(data)
+                advance(stream.tell() // _CHUNK - before)

@@ -16,27 +16,17 @@ again.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jaxrag.core.checks import check_local
-from jaxrag.core.hashing import HashedFile, hashed_once, read_as_hashed
 from jaxrag.core.jsonl_input import read_input, well_named
-from jaxrag.data.conversion import (
-    QuestionFiles,
-    convert_corpus,
-    convert_questions,
-    short_hash,
-)
+from jaxrag.data.conversion import QuestionFiles, convert_corpus
 from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Passage, Question
-
-# Part of the names of converted directories: increase it when the conversion changes.
-_FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,50 +51,45 @@ class Folder(QuestionFiles):
             the task.
         """
         check_local({"path": self.path, "corpus": self.corpus})
-        source = Path(self.path)
-        if self.split == "queries" and [*source.glob("*.jsonl")] == [source / "corpus.jsonl"]:
-            passages = _converted_corpus(source / "corpus.jsonl", Path(cache))
+        source, cache = Path(self.path), Path(cache)
+        corpus_alone = [*source.glob("*.jsonl")] == [source / "corpus.jsonl"]
+        if self.split == "queries" and corpus_alone:
+            passages = _converted_corpus(source / "corpus.jsonl", cache)
             return Dataset(source.name, (), passages, {}, passages.identity)
-        root, passages = _convert(Path(self.path), Path(cache), self.split, self.corpus)
-        return self.converted(Path(self.path).name, root, passages)
+        questions = _file(source, self.split, _FOLDER_HELP)
+        searched = _file(Path(self.corpus or source), "corpus", _CORPUS_HELP)
+        there = os.path.lexists(source / "qrels.jsonl")  # a link to nothing is there, too
+        judged = [_file(source, "qrels", "gold passages")] if there else []
+        passages = _converted_corpus(searched, cache)
+        own = searched.parent.resolve() == source.resolve()
 
+        def labelled() -> Iterable[LabelledQuestion]:
+            gold = _read_gold(judged[0]) if judged else {}
+            parsed = _read_questions(questions)
+            _check_gold_questions(source, questions, parsed, gold)
+            found = [
+                LabelledQuestion(one, tuple(map(GoldPassage, dict.fromkeys(gold.get(one.id, ())))))
+                for one in parsed.values()
+            ]
+            if own:
+                _check_gold_passages(found, passages, source / "qrels.jsonl")
+            return found
 
-def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, Passages]:
-    """The directory of converted questions, and the converted corpus."""
-    questions = _file(source, split, "a folder of queries.jsonl, train.jsonl and corpus.jsonl")
-    searched = _file(Path(corpus or source), "corpus", _CORPUS_HELP)
-    qrels = source / "qrels.jsonl"
-    records = cache / "digests"
-    asked = hashed_once(questions, records)
-    there = os.path.lexists(qrels)  # a link to nothing is no reason to go without
-    judged = [hashed_once(_file(source, "qrels", "gold passages"), records)] if there else []
-    passages = _converted_corpus(searched, cache)
-    own = searched.parent.resolve() == source.resolve()
-    parts = [_key(asked), "".join(map(_key, judged)), passages.identity, own]
-
-    def labelled() -> Iterable[LabelledQuestion]:
-        gold = _read_gold(qrels) if judged else {}
-        parsed = _read_questions(questions)
-        _check_gold_questions(source, questions, parsed, gold)
-        found = [_label(question, gold.get(question.id, ())) for question in parsed.values()]
-        if own:
-            _check_gold_passages(found, passages, qrels)
-        return found
-
-    def read() -> Iterable[LabelledQuestion]:
-        return read_as_hashed(labelled(), [asked, *judged])
-
-    root = convert_questions(cache, split, short_hash(json.dumps(parts)), read)
-    return root, passages
+        form = "folder with its corpus" if own else "folder"
+        files = [questions, *judged]
+        return self.converted(source.name, cache, files, labelled, passages, form=form)
 
 
 def _converted_corpus(file: Path, cache: Path) -> Passages:
-    found = hashed_once(file, cache / "digests")
-    return convert_corpus(
-        cache, _key(found), file, lambda: read_as_hashed(_passages(file), [found])
-    )
+    def passages() -> Iterator[Passage]:
+        for line in well_named(read_input(file), "title"):
+            title = line.string("title", optional=True)
+            yield Passage(line.string("id"), title, line.string("text"))
+
+    return convert_corpus(cache, [file], passages, "folder")
 
 
+_FOLDER_HELP = "a folder of queries.jsonl, train.jsonl and corpus.jsonl"
 _CORPUS_HELP = "the passages to search; data.corpus can name another folder"
 
 
@@ -122,16 +107,6 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
         present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl"))) or "no JSONL"
         raise InputError(f"{path}: no such file ({purpose}); the folder has {present}")
     return path
-
-
-def _key(file: HashedFile) -> str:
-    return short_hash(f"{_FORMAT} {file.sha256}")
-
-
-def _passages(path: Path) -> Iterator[Passage]:
-    for line in well_named(read_input(path), "title"):
-        title = line.string("title", optional=True)
-        yield Passage(line.string("id"), title, line.string("text"))
 
 
 def _read_questions(path: Path) -> dict[str, Question]:
@@ -178,10 +153,6 @@ def _check_gold_questions(
             f"{source / 'qrels.jsonl'}: field 'query_id': {min(unknown)!r} ({len(unknown)} in all)"
             " is the id of no question in the folder"
         )
-
-
-def _label(question: Question, gold: Iterable[str]) -> LabelledQuestion:
-    return LabelledQuestion(question, tuple(map(GoldPassage, dict.fromkeys(gold))))
 
 
 def _check_gold_passages(

@@ -75,17 +75,14 @@ def evaluated_sets(
     ]
     for settings in training:
         if isinstance(settings, Benchmark) and cache is not None:
-            found += _published(settings, cache)
+            split = named_set(settings.name).evaluated
+            directory = set_directory(settings.name, cache)
+            count = split_sizes(directory).get(split, 0) if is_complete(directory) else 0
+            rows = read_questions(directory, split, range(count))
+            texts = (one.question.text for one in rows)
+            if count:
+                found.append(question_set(f"{settings.name} {split}, which papers evaluate", texts))
     return found
-
-
-def _published(settings: Benchmark, cache: Path) -> list[QuestionSet]:
-    split, directory = named_set(settings.name).evaluated, set_directory(settings.name, cache)
-    count = split_sizes(directory).get(split) if is_complete(directory) else None
-    if count is None:
-        return []
-    texts = (one.question.text for one in read_questions(directory, split, range(count)))
-    return [question_set(f"{settings.name} {split}, which papers evaluate", texts)]
 
 
 def without_leaks(
@@ -116,7 +113,12 @@ def without_leaks(
     for one in evaluated:
         shared = np.isin(hashes, one.hashes)
         if shared.any() and leakage == "refuse":
-            raise InputError(_message(name, texts, shared, one.name, field))
+            raise InputError(
+                f"{shared.sum():,} of {len(texts):,} training questions of {name} are questions of "
+                f"{one.name}, too, by normalised text:{_first(texts, shared)}\nTrain on another "
+                f"split, leave them out with --{field}=drop, or train on them knowingly with "
+                f"--{field}=keep."
+            )
         if shared.any():
             action = "left out of the training" if leakage == "drop" else "trained on knowingly"
             count = f"{shared.sum():,} of {len(texts):,} questions of {name}"
@@ -139,15 +141,9 @@ def dataset_without_leaks(
     return dataset._replace(questions=tuple(kept))
 
 
-def _message(
-    name: str, texts: Sequence[str], shared: np.ndarray, evaluated: str, field: str
-) -> str:
-    first = "".join(f"\n  {texts[row]}" for row in np.flatnonzero(shared)[:_SHOWN])
-    return (
-        f"{shared.sum():,} of {len(texts):,} training questions of {name} are questions of "
-        f"{evaluated}, too, by normalised text:{first}\nTrain on another split, leave them out "
-        f"with --{field}=drop, or train on them knowingly with --{field}=keep."
-    )
+def _first(texts: Sequence[str], rows: np.ndarray) -> str:
+    """A few of some texts, a line each; ``rows`` (texts,) says which."""
+    return "".join(f"\n  {texts[row]}" for row in np.flatnonzero(rows)[:_SHOWN])
 
 
 def check_evaluation(
@@ -175,14 +171,13 @@ def check_evaluation(
         file = Path(directory).expanduser() / TRAINED_ON
         if not directory or not file.is_file():
             continue
-        hashes = np.fromiter((question_hash(q.text) for q in questions), np.uint64, len(questions))
-        seen = np.isin(hashes, _read_hashes(file))
+        texts = [question.text for question in questions]
+        seen = np.isin(np.fromiter(map(question_hash, texts), np.uint64), _read_hashes(file))
         if not seen.any():
             continue
-        first = "".join(f"\n  {questions[row].text}" for row in np.flatnonzero(seen)[:_SHOWN])
         message = (
-            f"{setting} {directory} was trained on {seen.sum():,} of the {len(questions):,} "
-            f"questions of {name} that are evaluated, by normalised text:{first}"
+            f"{setting} {directory} was trained on {seen.sum():,} of the {len(texts):,} "
+            f"questions of {name} that are evaluated, by normalised text:{_first(texts, seen)}"
         )
         if leakage != "keep":
             raise InputError(

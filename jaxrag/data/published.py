@@ -8,24 +8,24 @@ the first is an error that names it.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from jaxrag.core.hashing import HashedFile, hashed_once, read_as_hashed
 from jaxrag.core.json_stream import read_elements
-from jaxrag.core.jsonl_input import read_input, written_list
+from jaxrag.core.jsonl_input import read_input, well_named, written_list
 from jaxrag.core.packed_files import open_packed
-from jaxrag.data.conversion import (
-    QuestionFiles,
-    convert_corpus,
-    convert_questions,
-    short_hash,
-)
+from jaxrag.data.conversion import QuestionFiles, convert_corpus
 from jaxrag.data.corpora import TITLE_CORPORA, open_corpus
-from jaxrag.data.dataset import Dataset, LabelledQuestion, SetRow, without_themselves
+from jaxrag.data.dataset import (
+    Dataset,
+    GoldPassage,
+    LabelledQuestion,
+    SetRow,
+    without_themselves,
+)
+from jaxrag.data.downloads import find_file
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.formats.hotpot import read_hotpot
@@ -35,13 +35,9 @@ from jaxrag.data.formats.judgements import (
     read_queries,
     read_trec_judgements,
 )
-from jaxrag.data.formats.kilt import read_kilt
 from jaxrag.retrieval.corpus.formats import read_beir
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.types import InputError, Passage
-
-# Part of the names of converted directories: increase it when a reader's rows change.
-_FORMAT = 1
+from jaxrag.types import InputError, Passage, Question
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 _PACKED = (".gz", ".bz2", ".xz")
@@ -72,16 +68,14 @@ class Published(QuestionFiles):
         searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
         source = find_source(Path(self.path), self.split, corpus=searched)
         name, passages = self._corpus(source, Path(cache))
-        files = _hashed(source.files, Path(cache))
-        key = _key(source.form, files, self.split, name, passages.identity)
 
         def labelled() -> Iterator[LabelledQuestion]:
-            rows = read_as_hashed(_with_unique_ids(source), files)
-            return (LabelledQuestion(row.question, row.gold) for row in rows)
+            return (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
 
-        root = convert_questions(Path(cache), self.split, key, labelled)
         label = Path(self.path).name.split(".")[0]
-        found = self.converted(label, root, passages, corpus=name)
+        found = self.converted(
+            label, cache, source.files, labelled, passages, corpus=name, form=source.form
+        )
         return found if source.corpus is None else without_themselves(found)
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
@@ -90,22 +84,8 @@ class Published(QuestionFiles):
             return Path(self.corpus).name, Passages.open(self.corpus)
         if self.corpus:
             return self.corpus, open_corpus(self.corpus, cache)
-        paths = source.files if source.corpus is None else (source.corpus,)
-        files = _hashed(paths, cache)
-
-        def passages() -> Iterator[Passage]:
-            return read_as_hashed(_own_passages(source), files)
-
-        return "", convert_corpus(cache, _key(source.form, files), paths[0], passages)
-
-
-def _hashed(files: Sequence[Path], cache: Path) -> list[HashedFile]:
-    return [hashed_once(path, cache / "digests") for path in files]
-
-
-def _key(form: str, files: Sequence[HashedFile], *others: str) -> str:
-    """A hash of the files' content and of what else decides what is made of them."""
-    return short_hash(json.dumps([_FORMAT, form, *others, *(file.sha256 for file in files)]))
+        files = source.files if source.corpus is None else (source.corpus,)
+        return "", convert_corpus(cache, files, lambda: _own_passages(source), source.form)
 
 
 class Source(NamedTuple):
@@ -211,6 +191,8 @@ def _json(path: Path, split: str, corpus: str, *, lines: bool) -> Source:
     fields = {} if first is None else first.fields
     known = [form for form in _FORMS if form.endswith("JSONL") == lines]
     form = next((form for form in known if fields.keys() >= {*_FORMS[form]}), "")
+    if not form:
+        raise _unknown(path, list(fields), known, lines=lines)
     titles_of = corpus if corpus in TITLE_CORPORA else ""
     readers: dict[str, Callable[[], Iterator[SetRow]]] = {
         "FlashRAG's JSONL": lambda: read_flashrag(path, titles_of=titles_of),
@@ -218,9 +200,29 @@ def _json(path: Path, split: str, corpus: str, *, lines: bool) -> Source:
         "DPR's training JSON": lambda: read_dpr_training(path, split=split),
         "HotpotQA's JSON": lambda: read_hotpot(path, titles_of=titles_of),
     }
-    if not form:
-        raise _unknown(path, list(fields), known, lines=lines)
     return Source(form, (path,), readers[form])
+
+
+def read_kilt(path: Path) -> Iterator[SetRow]:
+    """The questions of KILT's JSONL: ``id``, ``input`` and ``output``, answers with provenance.
+
+    All answers of all outputs count. Gold passages are the pages of the outputs' provenance, by
+    ``wikipedia_id``, of the corpus "kilt_wikipedia". Source: Petroni et al., KILT, NAACL 2021.
+
+    Raises:
+      InputError: a line is not such an object, or has no answer, as in KILT's test files.
+    """
+    for line in read_input(path):
+        outputs = [*well_named(line.records("output"), "answer")]
+        answers = [output.string("answer", optional=True) for output in outputs]
+        kept = [answer for answer in answers if answer.strip()]
+        if not kept:
+            raise line.error("output", "has no 'answer'; KILT's test files are published without")
+        kept = line._replace(fields={"output": kept}).answers("output")
+        question = Question(line.identifier("id"), line.string("input"), kept)
+        sources = [one for out in outputs for one in out.records("provenance", optional=True)]
+        pages = (GoldPassage(one.identifier("wikipedia_id"), "kilt_wikipedia") for one in sources)
+        yield SetRow(question, tuple(dict.fromkeys(pages)))
 
 
 def _unknown(path: Path, fields: list[str], known: Sequence[str], *, lines: bool) -> InputError:
@@ -287,23 +289,21 @@ def _judgements_beside(path: Path, split: str) -> Path:
 
 
 def _beir(folder: Path, split: str, corpus: str) -> Source:
-    judged, queries, passages = (
-        _beir_file(folder, name) for name in (f"qrels/{split}.tsv", "queries.jsonl", "corpus.jsonl")
-    )
+    names = (f"qrels/{split}.tsv", "queries.jsonl", "corpus.jsonl")
+    found = [find_file(folder / Path(one).parent, Path(one).name) for one in names]
+    if None in found:
+        splits = ", ".join(sorted(one.name for one in (folder / "qrels").iterdir()))
+        raise InputError(
+            f"{folder}: a folder of BEIR needs {names[found.index(None)]}; its qrels/ has "
+            f"{splits or 'none'}"
+        )
+    judged, queries, passages = cast("list[Path]", found)
     return Source(
         "BEIR's folder",
         (queries, judged, passages),
         lambda: read_beir_queries(queries, read_beir_judgements(judged, corpus=corpus), judged),
         passages,
     )
-
-
-def _beir_file(folder: Path, name: str) -> Path:
-    for path in (folder / name, *(folder / (name + suffix) for suffix in _PACKED)):
-        if path.is_file():
-            return path
-    splits = ", ".join(sorted(one.name for one in (folder / "qrels").iterdir()))
-    raise InputError(f"{folder}: a folder of BEIR needs {name}; its qrels/ has {splits or 'none'}")
 
 
 def _with_unique_ids(source: Source) -> Iterator[SetRow]:

@@ -42,11 +42,11 @@ def flashrag(name: str, question: str, *answers: Any, **others: Any) -> dict[str
     return {"id": name, "question": question, "golden_answers": [*answers], **others}
 
 
-def dpr_training(*rows: tuple[str, list[str]], field: str = "passage_id") -> bytes:
+def dpr_training(*rows: tuple[str, list[str]]) -> bytes:
     """DPR's JSON of questions with the ids of their positive passages."""
 
     def passage(name: str) -> dict[str, Any]:
-        return {"title": f"T{name}", "text": f"text {name}", "score": 1000, field: name}
+        return {"title": f"T{name}", "text": f"text {name}", "score": 1000, "passage_id": name}
 
     others = {"negative_ctxs": [], "hard_negative_ctxs": []}
     found = [
@@ -109,8 +109,6 @@ _BOOLQ_ROWS = [
     )
     for one, answer in zip(BOOLQ, ("yes", "no", "yes"), strict=True)
 ]
-
-_SQUAD = {"title": "Beyoncé", "text": 'Beyoncé (born 1981) is "a" singer.', "answer_start": [14]}
 
 # HotpotQA: sentences begin with their spaces, titles have HTML entities, a paragraph is empty, and
 # a supporting title is twice there.
@@ -292,33 +290,9 @@ CASES = {
             "test": _NQ_ROWS,
         },
     ),
-    "webq": Case(
-        {
-            "web_questions/train.jsonl": jsonl(*NQ),
-            "biencoder-webquestions-dev.json.gz": gzip.compress(
-                dpr_training((NQ[1]["question"], ["4"]), field="psg_id")
-            ),
-        },
-        {"train": [_NQ_ROWS[0], with_gold(_NQ_ROWS[1], psgs_w100=["4"])]},
-    ),
     "boolq": Case(
         {f"boolq/{split}.jsonl": jsonl(*BOOLQ) for split in ("train", "dev")},
         {"train": _BOOLQ_ROWS, "dev": _BOOLQ_ROWS},
-    ),
-    "squad": Case(
-        {
-            "squad/dev.jsonl": jsonl(
-                flashrag("dev_0", "When was she born?", "1981", metadata=_SQUAD)
-            )
-        },
-        {
-            "dev": [
-                with_gold(
-                    asked("dev_0", "When was she born?", "1981"),
-                    context(_SQUAD["title"], _SQUAD["text"]),
-                )
-            ]
-        },
     ),
     "hotpotqa": Case({"hotpotqa/dev.jsonl": jsonl(HOTPOT)}, {"dev": [_HOTPOT_ROW]}),
     "musique": Case(
@@ -341,10 +315,6 @@ CASES = {
                 for name, verdict in (("SUPPORTS", "true"), ("REFUTES", "false"))
             ]
         },
-    ),
-    "commonsenseqa": Case(
-        {"commonsense_qa/dev.jsonl": jsonl(flashrag("dev_0", "Where?", 1, choices=["a", "bank"]))},
-        {"dev": [asked("dev_0", "Where?", "bank", choices=("a", "bank"), task="multiple_choice")]},
     ),
     "2wiki": Case(
         _TWO_WIKI_FILES,

@@ -1,4 +1,4 @@
-"""Random training and test questions, and the task of a folder's questions."""
+"""Random training and test questions."""
 
 import dataclasses
 import json
@@ -11,20 +11,12 @@ from jaxrag.data.folder import Folder
 from jaxrag.types import InputError
 
 
-def write_folder(
-    path: Path, *, count: int = 12, answers: tuple[str, ...] = ("yes", "no")
-) -> Folder:
+def write_folder(path: Path) -> Folder:
     path.mkdir()
-    rows = [
-        {
-            "id": f"{path.name}{i}",
-            "question": f"is it {path.name} {i}",
-            "answers": [answers[i % len(answers)]],
-        }
-        for i in range(count)
-    ]
+    names = [f"{path.name}{i}" for i in range(12)]
+    rows = [{"id": one, "question": f"is it {one}", "answers": ["yes"]} for one in names]
     corpus = [{"id": f"p{i}", "title": "t", "text": f"text {i}"} for i in range(3)]
-    gold = [{"query_id": row["id"], "passage_ids": ["p1"]} for row in rows[: count // 2]]
+    gold = [{"query_id": one, "passage_ids": ["p1"]} for one in names[:6]]
     for name, lines in (("queries", rows), ("corpus", corpus), ("qrels", gold)):
         (path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Folder(str(path))
@@ -82,17 +74,3 @@ def test_only_questions_with_gold(tmp_path: Path) -> None:
     assert all(found.gold[question.id] == ("p1",) for question in found.questions)
     with pytest.raises(InputError, match=r"7 questions .* which has 6 with gold passages"):
         dataclasses.replace(draw, train=5).load(tmp_path / "cache")
-
-
-def test_the_task_of_a_folder(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "a")
-    closed = dataclasses.replace(folder, task="yes_no")
-    found, plain = closed.load(tmp_path / "cache"), folder.load(tmp_path / "cache")
-    assert {question.task for question in found.questions} == {"yes_no"}
-    assert {question.task for question in plain.questions} == {"open"}
-    assert found.identity != plain.identity and found.gold == plain.gold
-    with pytest.raises(InputError, match=r"data\.task is .bool."):
-        Folder("x", task="bool")
-    other = write_folder(tmp_path / "b", answers=("yes", "maybe"))
-    with pytest.raises(InputError, match=r"b1 has the task yes_no.*\['maybe'\]"):
-        dataclasses.replace(other, task="yes_no").load(tmp_path / "cache")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-
 import pytest
 
 from jaxrag.core.hashing import digest_file
@@ -49,36 +47,6 @@ def test_rows_are_those_of_the_builder(cache, countries):
     loaded = [Factbook(split, countries).load(cache) for split in ("test", "train")]
     assert [dataset.identity for dataset in loaded] == identities
     assert {dataset.passages.directory.parent for dataset in loaded} == {cache / "data" / name}
-
-
-def test_the_splits_share_no_country(cache):
-    test, train = (Factbook(split).load(cache) for split in ("test", "train"))
-    countries = [
-        {name.split("-")[0] for gold in dataset.gold.values() for name in gold}
-        for dataset in (test, train)
-    ]
-    assert countries[0].isdisjoint(countries[1])
-    assert [len(dataset.questions) for dataset in (test, train)] == [7857, 2518]
-    assert len({passage.id.split("-")[0] for passage in test.passages}) == 256
-    assert all(all(test.passages.has(gold)) for gold in test.gold.values())
-
-
-def test_the_first_questions_are_of_many_kinds(cache):
-    questions = Factbook().load(cache).questions[:200]
-    kinds = collections.Counter(question.id.split(":")[0] for question in questions)
-    assert len(kinds) >= 30
-
-
-def test_fewer_countries_are_a_subset(cache):
-    small, large, whole = (Factbook(countries=count).load(cache) for count in (8, 16, 0))
-    ids = [{question.id for question in dataset.questions} for dataset in (small, large, whole)]
-    assert ids[0] < ids[1] < ids[2]
-    codes = {passage.id.split("-")[0] for passage in large.passages}
-    assert len(codes) == 16
-    assert {passage.id.split("-")[0] for passage in small.passages} < codes
-    # Every fourth of them is for training.
-    train = Factbook(countries=16, split="train").load(cache)
-    assert len({name.split("-")[0] for gold in train.gold.values() for name in gold}) == 4
 
 
 def test_an_interrupted_conversion_is_finished(cache, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.data import conversion
 from jaxrag.data.published import Published, find_source
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage
@@ -147,17 +146,6 @@ def test_a_folder_of_beir_with_grades(tmp_path):
     assert dataset.questions[0].hidden == ("d1",)  # the query is a passage, too
 
 
-def test_the_splits_of_a_folder_of_beir_share_its_corpus(tmp_path):
-    folder = beir(tmp_path / "nfcorpus")
-    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\n")
-    test, dev = (
-        Published(str(folder), split=split).load(tmp_path / "cache") for split in ("test", "dev")
-    )
-    assert test.passages.directory == dev.passages.directory
-    assert dev.gold == {"q2": ("d1",)}
-    assert dev.grades == {}
-
-
 def test_trec_queries_with_judgements_beside(tmp_path):
     cache = tmp_path / "cache"
     write_passages(cache / "corpora" / "msmarco", [Passage("7", "", "seven")])
@@ -183,28 +171,6 @@ def test_the_first_query_does_not_decide_the_form(tmp_path, first):
         (tmp_path / "nq-test.qa.csv").write_text(table)
         (row, _) = find_source(tmp_path, "test").rows()
         assert (row.question.text, row.question.answers) == (opening, ("a",))
-
-
-def test_converts_once_and_again_when_the_file_changes(cache, tmp_path, monkeypatch):
-    path = jsonl(tmp_path / "test.jsonl", *FLASHRAG)
-    settings = Published(str(path), corpus="psgs_w100")
-    first = settings.load(cache)
-    with monkeypatch.context() as patch:
-        patch.setattr(conversion, "write_questions", None)
-        assert settings.load(cache).identity == first.identity
-    jsonl(path, FLASHRAG[0])
-    assert len(settings.load(cache).questions) == 1
-
-
-def test_task_and_labels(cache, tmp_path):
-    rows = [{"id": "1", "question": "?", "golden_answers": ["maybe"]}]
-    path = jsonl(tmp_path / "test.jsonl", *rows)
-    dataset = Published(
-        str(path), corpus="psgs_w100", task="labels", labels=("yes", "no", "maybe")
-    ).load(cache)
-    assert dataset.questions[0].choices == ("yes", "no", "maybe")
-    with pytest.raises(InputError, match=r"data\.task is 'other'"):
-        Published(str(path), task="other")
 
 
 REFUSED = {

@@ -14,7 +14,7 @@ from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.data.formats.dpr import answer_list, read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
-from jaxrag.data.formats.kilt import read_kilt
+from jaxrag.data.published import read_kilt
 from jaxrag.types import InputError, Passage, Question
 
 
