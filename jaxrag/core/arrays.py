@@ -15,9 +15,8 @@ _RAISED = (
 def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Reads an array of numbers, or maps its file into memory; objects are never unpickled.
 
-    Raises:
-      ValueError: the file is missing, damaged or no array. (NumPy raises seven kinds of errors,
-        such as one of Python's tokenizer, which parses the header.)
+    ValueError if it is missing, damaged or no array; NumPy raises seven kinds of errors, such as
+    one of Python's tokenizer, which parses the header.
     """
     try:
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)

@@ -18,11 +18,7 @@ class StoppedError(Exception):
 
 
 def check_stopped() -> None:
-    """Ends an iteration that `in_background` runs, between two steps of a long item.
-
-    Raises:
-      StoppedError: it was closed; the thread that uses it waits for the end.
-    """
+    """Ends an iteration of `in_background` that was closed, in a long item, by `StoppedError`."""
     stopped = getattr(_here, "stopped", None)
     if stopped is not None and stopped.is_set():
         raise StoppedError

@@ -34,10 +34,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A binary stream whose content replaces ``path`` when the block ends without an error.
 
-    After an error the previous file is unchanged.
-
-    Raises:
-      InputError: the disk is full.
+    After an error the previous file is unchanged; InputError for a full disk.
     """
     temporary = path.with_name(path.name + ".new")
     with explain_limits(path):
@@ -81,11 +78,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def explain_limits(path: Path) -> Iterator[None]:
-    """Turns an error about a full disk, or too many open files, into one that names ``path``.
-
-    Raises:
-      InputError: instead of such an OSError inside the block.
-    """
+    """Turns an error of a full disk, or too many open files, into an InputError with ``path``."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -101,14 +94,9 @@ def explain_limits(path: Path) -> Iterator[None]:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A handle of a file that jaxrag writes; an absent file is created.
+    """A handle, by flags of `os.open`, of a file that jaxrag writes; an absent one is created.
 
-    Args:
-      path: the file.
-      flags: of `os.open`, such as ``os.O_RDWR``.
-
-    Raises:
-      InputError: it is a link, behind which another file would be changed, or no regular file.
+    InputError for a link, behind which another file would be changed, and no regular file.
     """
     try:
         handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -123,11 +111,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def read_whole(path: Path) -> bytes:
-    """The content of a file, which may be anyone's and of any declared size.
-
-    Raises:
-      InputError: it has more bytes than any file of a run, 4 GiB.
-    """
+    """The content of a file, which may be anyone's; InputError for one of over 4 GiB."""
     check_size(path)
     return path.read_bytes()
 
@@ -146,8 +130,7 @@ def open_to_append(path: Path) -> TextIO:
 def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     """Takes a lock on an open file or directory; False if another process holds it.
 
-    Raises:
-      InputError: the file system has no locks.
+    InputError if the file system has no locks.
     """
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -223,14 +206,9 @@ def _make_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, what: str) -> None:
-    """Makes a directory with its parents.
+    """Makes a directory with its parents, if need be; ``what`` ("an index") is for the error.
 
-    Args:
-      directory: may exist.
-      what: for the error, such as "a directory for the index".
-
-    Raises:
-      InputError: the path, or that of a parent, is a file or a link to nothing; a full disk.
+    InputError if the path, or that of a parent, is a file or a link to nothing; a full disk.
     """
     try:
         with explain_limits(directory):

@@ -47,11 +47,7 @@ class FileState(NamedTuple):
 
 
 def check_unchanged(states: Iterable[FileState]) -> None:
-    """Checks that files are still in the states that they had before they were read.
-
-    Raises:
-      InputError: one has changed; what was read may be half old and half new.
-    """
+    """InputError if a file is in another state than before: what was read may be half old."""
     for state in states:
         with contextlib.suppress(OSError):
             if FileState.of(state.path) == state:

@@ -52,20 +52,11 @@ class HashedFile(NamedTuple):
     sha256: str
 
 
-def hashed(path: Path) -> HashedFile:
-    """Hashes a file."""
-    return HashedFile(FileState.of(path), digest_file(path))
-
-
 def hashed_once(path: Path, records: Path) -> HashedFile:
     """Hashes a file, unless a record of an earlier time has its hash and the file is unchanged.
 
     A file in the `FileState` of its record is not read. No record is kept of a file that was
-    changed in the last two seconds, so that it is hashed again.
-
-    Args:
-      path: the file.
-      records: directory of the records, made if need be.
+    changed in the last two seconds, so that it is hashed again. ``records`` is their directory.
     """
     state = FileState.of(path)
     settled, record = state.settled, records / f"{digest(state.path)[:16]}.json"

@@ -12,14 +12,9 @@ from jaxrag.types import InputError
 
 
 def parse_json(text: str | bytes, *, once: bool = False) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text; ValueError if it is none, not UTF-8, or nested too deeply.
 
-    Args:
-      text: the text.
-      once: refuse objects that name a field twice, of which Python would take the last.
-
-    Raises:
-      ValueError: it is not JSON, not UTF-8, nested too deeply to be read, or names a field twice.
+    ``once`` refuses objects that name a field twice, of which Python would take the last.
     """
     try:
         return json.loads(text, object_pairs_hook=_named_once if once else None)
@@ -41,15 +36,9 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 
 def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:
-    """The object in a JSON file.
+    """The object in a JSON file; InputError if it cannot be read or holds another value.
 
-    Args:
-      file: the file.
-      what: what it should be, for the error: "the record of a training".
-      way_out: what to do if it is not, for the error.
-
-    Raises:
-      InputError: the file cannot be read or holds no JSON object.
+    ``what`` the file should be ("the record of a training") and the ``way_out`` are for the error.
     """
     try:
         value = parse_json(read_whole(file))

@@ -20,11 +20,7 @@ _KINDS = {str: "text", NUMBER: "a number", list: "a list", dict: "an object"}
 
 
 def encode(name: str, value: Any) -> str:
-    """One line of strict JSON with its newline; ``name`` is for the error message.
-
-    Raises:
-      ValueError: the value is not plain JSON: it holds NaN, infinity, an array or the like.
-    """
+    """A line of strict JSON with its newline; ValueError, with ``name``, for NaN and others."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
@@ -32,12 +28,7 @@ def encode(name: str, value: Any) -> str:
 
 
 def write(file: Path, rows: Iterable[Any]) -> None:
-    """Writes one line for each row; the whole file or nothing.
-
-    Raises:
-      ValueError: a row is not plain JSON.
-      InputError: the disk is full.
-    """
+    """Writes a line for each row, the whole file or nothing; errors as `encode`, `write_text`."""
     write_text(file, "".join(encode(file.name, row) for row in rows))
 
 
@@ -124,8 +115,7 @@ def _read_with_text(
 def reorder(file: Path, question_ids: Sequence[str]) -> None:
     """Sorts a file by the order of ``question_ids``, keeping only each question's last line.
 
-    Raises:
-      InputError: the file has a question that is not in ``question_ids``.
+    InputError if it has a question that is not among them.
     """
     lines = _read_with_text(file, {"question_id": str})
     by_id = {value["question_id"]: line for line, value in lines}

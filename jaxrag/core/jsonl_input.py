@@ -83,7 +83,7 @@ class InputLine(NamedTuple):
 
     def strings(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
         """A field's list of non-blank strings; only if optional may it be empty or missing."""
-        value = self._list(field, optional=optional, needed="a list of strings")
+        value = self.items(field, optional=optional, needed="a list of strings")
         for position, item in enumerate(value, 1):
             if not isinstance(item, str):
                 problem = f"item {position} is {type_name(item)}; a string is needed"
@@ -110,9 +110,16 @@ class InputLine(NamedTuple):
         """A field's one answer, as `answers`."""
         return self._replace(fields={field: [self.string(field)]}).answers(field)
 
-    def items(self, field: str, *, optional: bool = False) -> list[Any]:
-        """A field's list; only if optional may it be empty or missing."""
-        return self._list(field, optional=optional, needed="a list")
+    def items(self, field: str, *, optional: bool = False, needed: str = "a list") -> list[Any]:
+        """A field's list (in errors ``needed``); only if optional may it be empty or missing."""
+        value = self._value(field, optional=optional)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list):
+            raise self.error(field, f"is {type_name(value)}; {needed} is needed")
+        if not value and not optional:
+            raise self.error(field, "is an empty list")
+        return value
 
     def record(self, field: str) -> InputLine:
         """A field's object; its errors name the enclosing fields, too."""
@@ -134,16 +141,6 @@ class InputLine(NamedTuple):
     def where(self) -> str:
         """The file and the record."""
         return f"{self.path}, {self.unit} {self.number}"
-
-    def _list(self, field: str, *, optional: bool, needed: str) -> list[Any]:
-        value = self._value(field, optional=optional)
-        if value is None and optional:
-            return []
-        if not isinstance(value, list):
-            raise self.error(field, f"is {type_name(value)}; {needed} is needed")
-        if not value and not optional:
-            raise self.error(field, "is an empty list")
-        return value
 
     def _inner(self, field: str, value: Any, inside: str) -> InputLine:
         if not isinstance(value, dict):
@@ -209,13 +206,12 @@ def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLi
                 beside.setdefault(field, set()).update(record.fields)
             elif field not in doubtful and (name := _similar(field, tuple(record.fields))):
                 doubtful[field] = record, name
-            other, name = doubtful.get(field, (record, ""))
-            if name and name not in beside.get(field, (name,)):
-                raise other.error(name, f"is {field!r} on other {other.unit}s: give it that name")
         yield record
-    for field in doubtful.keys() - beside.keys():
-        other, name = doubtful[field]
-        if _is_name_of(field, name, last=True) and isinstance(other.fields[name], (str, list)):
+    for field, (other, name) in doubtful.items():
+        if field in beside and name not in beside[field]:
+            raise other.error(name, f"is {field!r} on other {other.unit}s: give it that name")
+        named = _is_name_of(field, name, last=True)
+        if field not in beside and named and isinstance(other.fields[name], (str, list)):
             raise other.error(name, f"is called {field!r} here: rename it, or remove it")
 
 

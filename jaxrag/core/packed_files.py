@@ -34,11 +34,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def open_packed(path: Path) -> Iterator[BinaryIO]:
-    """The unpacked bytes of a file as a stream.
-
-    Raises:
-      InputError: there is no such file, or its packed content is cut short or damaged.
-    """
+    """The unpacked bytes of a file as a stream; InputError if it is missing, cut or damaged."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
     with Path(path).open("rb", buffering=_BUFFER) as raw, _damage_explained(path):
@@ -47,14 +43,9 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_published(path: Path, name: str) -> Iterator[BinaryIO]:
-    """The unpacked bytes of a published file, given as it is, packed, or in an archive.
+    """The unpacked bytes of a published file: as it is, packed, or ``name`` in an archive.
 
-    Args:
-      path: the file, or a zip or tar archive.
-      name: of the file in the archive.
-
-    Raises:
-      InputError: see `open_packed`; or the archive has no such file.
+    InputError as `open_packed`, and for a zip or tar archive without such a file.
     """
     if not (Path(path).is_file() and _is_archive(Path(path))):
         with open_packed(path) as stream:
@@ -79,10 +70,7 @@ def _is_archive(path: Path) -> bool:
 def open_member(archive: Path, name: str) -> Iterator[BinaryIO | None]:
     """The content of the file of this name in a zip or tar archive, whatever its folder; or None.
 
-    The member's own path is never used as a path of this machine.
-
-    Raises:
-      InputError: the archive is cut short or damaged.
+    The member's own path is never used on this machine. InputError for a damaged archive.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_damage_explained(archive))
@@ -108,10 +96,7 @@ def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """The files of a tar archive in its order: path, below the archive's, and unpacked content.
 
     The archive, and each file in it, may be packed. A content must be read before the next is
-    taken.
-
-    Raises:
-      InputError: see `open_packed`; or it is not a tar archive.
+    taken. InputError as `open_packed`, and for what is no tar archive.
     """
     with open_packed(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
@@ -121,11 +106,7 @@ def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def count_lines(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1.
-
-    Raises:
-      InputError: the content is damaged, or a line is longer than `LONGEST` bytes; with its number.
-    """
+    """Lines, numbered from 1; InputError for damage, and for a line of over `LONGEST` bytes."""
     if isinstance(lines, io.IOBase):
         lines = iter(functools.partial(lines.readline, LONGEST + 1), b"")
     with _damage_explained(path):

@@ -46,12 +46,7 @@ def printable(text: str) -> str:
 
 
 def terminal_text(text: str, style: str = "") -> Text:
-    """The text for a table or line of ``rich``, which finds neither markup nor emoji names in it.
-
-    Args:
-      text: any text.
-      style: of the whole text, such as "bold".
-    """
+    """The text, in a style such as "bold", for ``rich``, which finds no markup or emoji in it."""
     return Text(printable(text), style)
 
 

@@ -234,11 +234,7 @@ class Store:
                 time.sleep(0.02)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of the ``keys`` that are present.
-
-        Raises:
-          InputError: an entry is damaged.
-        """
+        """The values of the ``keys`` that are present; InputError for a damaged entry."""
         return {key: value for key, (value, _) in self.get_timed(keys).items()}
 
     def get_timed(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, float | None]]:
@@ -304,11 +300,7 @@ class Store:
         return producer
 
     def producers(self) -> list[Producer]:
-        """All producers, sorted by operation and identity.
-
-        Raises:
-          InputError: the file is damaged.
-        """
+        """All producers, sorted by operation and identity; InputError for a damaged file."""
         with self._errors_explained():
             rows = self._connection.execute(
                 "SELECT operation, identity, COUNT(key), COALESCE(SUM(LENGTH(value)), 0) "

@@ -56,11 +56,7 @@ def tracking(directory: Path, *, after: int = 0, writes: bool = True) -> Iterato
 
 
 def trackers() -> dict[str, Any]:
-    """Imports the packages of the trackers that ``$JAXRAG_TRACK`` names, before a job loads data.
-
-    Raises:
-      InputError: see `tracking`.
-    """
+    """The packages that ``$JAXRAG_TRACK`` names, to be had early; InputError as `tracking`."""
     return {name: _module(name) for name in os.environ.get(VARIABLE, "").split(",") if name}
 
 

@@ -115,11 +115,7 @@ def set_directory(name: str, cache: Path) -> Path:
 
 
 def gold_of(name: str, corpus: str, cache: Path) -> set[str]:
-    """Ids of a corpus's passages that are gold for a question of a built set, in any split.
-
-    Raises:
-      InputError: the set is unknown or not built.
-    """
+    """Ids of a corpus's passages that are gold in any split of a set; InputError if not built."""
     named_set(name)
     directory = set_directory(name, cache)
     if not is_complete(directory):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import rename
-from jaxrag.core.hashing import hash64, hashed, read_as_hashed
+from jaxrag.core.hashing import hash64, hashed_once, read_as_hashed
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
 from jaxrag.data.corpora import corpus_directory
@@ -89,11 +89,7 @@ class BuiltSet:
 
     @classmethod
     def read(cls, directory: Path) -> BuiltSet:
-        """Reads the figures of a built set.
-
-        Raises:
-          InputError: the directory is not that of a complete set.
-        """
+        """The figures of a built set; InputError for a directory that is none."""
         about = read_about(directory)
         try:
             names = [field.name for field in dataclasses.fields(SplitFigures)]
@@ -114,8 +110,7 @@ def published_files(
     """By split, the paths of its files: those that the user has, or downloaded ones.
 
     Args:
-      published: the set.
-      downloads: where the files come from.
+      published, downloads: the set, and where its files come from.
       splits: only these; () is all, of which those are left out whose files the user has not.
       gold: also download the files that mark gold passages. Those that the user has are used.
 
@@ -172,19 +167,14 @@ def build_set(
     A set that was built from the same files is kept (one of other sizes only with ``any_size``, as
     when it is built), and one that was built from others is replaced when the new one is complete.
 
-    Args:
-      published: the set.
-      files: by split, from `published_files`.
-      cache: directory of built sets and corpora.
-      any_size: accept splits with another number of questions than the published ones.
-
     Raises:
       InputError: a malformed row, a repeated question id, another number of questions than
-        published, or a full disk.
+        published (which ``any_size`` accepts), or a full disk.
     """
     directory = set_directory(published.name, cache)
     paths = {name: path for found in files.values() for name, path in found.items()}
-    sources = {name: hashed(path) for name, path in sorted(paths.items())}
+    digests = Path(cache) / "digests"
+    sources = {name: hashed_once(path, digests) for name, path in sorted(paths.items())}
     record = {
         name: {"bytes": source.state.bytes, "sha256": source.sha256}
         for name, source in sources.items()

@@ -65,10 +65,9 @@ class QuestionFiles:
         Args:
           name: of the data set.
           cache: the questions go to ``cache/data/SPLIT-KEY``.
-          files: all that the questions are read from.
-          rows: reads them.
-          passages: the corpus.
-          corpus: name of the corpus whose gold passages are kept; "" is the questions' own.
+          files, rows: all that the questions are read from, and what reads them.
+          passages, corpus: the corpus, and its name if its gold passages are kept; "" is the
+            questions' own.
           form: what else decides the rows.
 
         Raises:
@@ -96,14 +95,8 @@ def convert_corpus(
 ) -> Passages:
     """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` if it is not there.
 
-    Args:
-      cache: of the runs.
-      files: all that the passages are read from; errors name the first.
-      passages: reads them.
-      form: what else decides the passages.
-
-    Raises:
-      InputError: from reading or writing.
+    ``files`` are all that they are read from, of which errors name the first; ``form`` is what
+    else decides the passages.
     """
     hashed = _hashed(files, cache)
     root = cache / "data" / f"corpus-{_key(hashed, form)}"

@@ -146,11 +146,7 @@ class Subset:
         return "+".join(parts)
 
     def of(self, passages: Iterable[Passage]) -> Iterator[Passage]:
-        """The part's passages, read in one pass.
-
-        Raises:
-          InputError: there are fewer passages, or none has one of the named ids.
-        """
+        """The part's passages, read in one pass; InputError for fewer, or none that is named."""
         if self.first:
             count = 0
             for count, passage in enumerate(itertools.islice(passages, self.first), 1):  # noqa: B007
@@ -220,8 +216,7 @@ def build_arguments(name: str) -> str:
 def open_corpus(name: str, cache: Path) -> Passages:
     """A built corpus by the name of its directory, such as "psgs_w100" or "nq-contexts".
 
-    Raises:
-      InputError: it is not built (the message has the command), unfinished or damaged.
+    InputError if it is not built (the message has the command), unfinished or damaged.
     """
     directory = corpus_directory(name, cache)
     if is_complete(directory):
@@ -249,8 +244,7 @@ def build_corpus(
     An interrupted build goes on when it is called again.
 
     Args:
-      name: key of `CORPORA`.
-      cache: the corpus goes to `corpus_directory`.
+      name, cache: key of `CORPORA`, and where `corpus_directory` is.
       path: of the published file, plain or packed, or of the archive that has it; None if the
         corpus is built.
       any_size: accept another number of passages than the published one, also of a corpus that is

@@ -166,16 +166,9 @@ def read_dataset(
 ) -> Dataset:
     """Questions of one split of a directory of `write_questions`, with their corpus.
 
-    Args:
-      name: of the data set.
-      questions: the directory.
-      passages: the corpus.
-      split: name of the split.
-      corpus: name of the corpus whose gold passages are kept; "" is the questions' own.
-      rows: only these questions; None is all. Their numbers must be below the split's size.
-
-    Raises:
-      InputError: the directory is incomplete or damaged, or has no such split.
+    Of gold passages those of ``corpus`` are kept; "" is the questions' own. ``rows``, numbers
+    below the split's size, are the questions that are read; None is all. InputError if the
+    directory is incomplete or damaged, or has no such split.
     """
     manifest = row_files.read_manifest(questions, kind=_KIND)
     if split not in manifest.rows:
@@ -230,20 +223,12 @@ def without_own(dataset: Dataset) -> Dataset:
 
 
 def split_sizes(directory: Path) -> Mapping[str, int]:
-    """Number of questions of each split of a directory of `write_questions`.
-
-    Raises:
-      InputError: the directory is incomplete, or a file is missing or cut.
-    """
+    """Number of questions by split in a directory of `write_questions`; InputError for another."""
     return row_files.read_manifest(directory, kind=_KIND).rows
 
 
 def read_about(directory: Path) -> Mapping[str, Any]:
-    """What `write_questions` was given to keep.
-
-    Raises:
-      InputError: the directory is incomplete, or a file is missing or cut.
-    """
+    """What `write_questions` was given to keep; InputError for another directory."""
     return row_files.read_manifest(directory, kind=_KIND).about
 
 

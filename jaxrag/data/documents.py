@@ -55,8 +55,7 @@ class Document(NamedTuple):
 def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
     """The documents in and below a folder, by path, but for those below the folder ``leave``.
 
-    Raises:
-      InputError: there is none, or a file is damaged or too long; the message names the file.
+    InputError if there is none, or names a file that is damaged or too long.
     """
     leave, whole = leave and Path(os.path.realpath(leave)), Path(os.path.realpath(folder))
     if leave in (whole, *whole.parents):
@@ -110,10 +109,8 @@ def questions(file: Path) -> Iterator[Question]:
     """The questions of a file: .jsonl, .csv, or lines of a question and answers between tabs.
 
     A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. A
-    question without an id gets one that stays as long as its text does.
-
-    Raises:
-      InputError: it is damaged; the message names file, line and field.
+    question without an id gets one that stays as long as its text does. InputError names line and
+    field that are damaged.
     """
     if not file.is_file():
         raise InputError(f"there is no file of questions {file}.")
@@ -163,10 +160,9 @@ def question_id(text: str) -> str:
 def write_folder(
     folder: Path, corpus: Iterable[Passage], asked: Sequence[Question] = ()
 ) -> tuple[int, int]:
-    """Writes corpus.jsonl, and queries.jsonl if there are questions; their numbers.
+    """Writes corpus.jsonl, and queries.jsonl if there are questions; gives their numbers.
 
-    Raises:
-      InputError: there is no passage, or two have the same id.
+    InputError if there is no passage, or two have the same id.
     """
     kept = dict.fromkeys(corpus)
     if (twice := first_twice(one.id for one in kept)) is not None:

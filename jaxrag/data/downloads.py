@@ -86,12 +86,8 @@ class Downloads:
     def get(self, address: str, *, unpack: bool = True) -> Path | None:
         """The path of a published file, which may be packed (`core.packed_files`).
 
-        Args:
-          address: of the file, or of an archive that has it.
-          unpack: take the file out of such an archive; otherwise give the archive's path.
-
-        Returns:
-          None if the source directory has neither the file nor the archive.
+        ``unpack`` takes the file out of an archive that has it; otherwise it is the archive's
+        path. None if the source directory has neither.
 
         Raises:
           InputError: the address does not give the file, or another one than is recorded; or the
@@ -187,11 +183,7 @@ def find_file(directory: Path, name: str) -> Path | None:
 
 
 def _extract_member(archive: Path, name: str, directory: Path) -> Path | None:
-    """A file of a zip or tar archive, unpacked below a directory once; None if there is none.
-
-    Raises:
-      InputError: the archive is cut short or damaged, or the disk is full.
-    """
+    """A file of a zip or tar archive, unpacked below a directory once; None if there is none."""
     stat = archive.stat()
     mark = digest(f"{archive.absolute()} {stat.st_size} {stat.st_mtime_ns}")[:16]
     path = directory / "unpacked" / mark / name

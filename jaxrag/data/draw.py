@@ -53,11 +53,7 @@ class Draw:
             )
 
     def load(self, cache: Path) -> Dataset:
-        """Loads the sources and draws the questions.
-
-        Raises:
-          InputError: there are too few questions, or the sources have different corpora.
-        """
+        """Loads the sources and draws; InputError for too few questions, or different corpora."""
         source = self.source.load(cache)
         other = source if self.test_source is None else self.test_source.load(cache)
         if other.passages.identity != source.passages.identity:

@@ -97,12 +97,10 @@ def without_leaks(
     """The training examples to use, of those whose questions may be evaluated, too.
 
     Args:
-      training: the examples.
-      texts: the question of each.
+      training, texts: the examples, and the question of each.
       evaluated: see `evaluated_sets`.
-      name: of the training data, for messages.
       leakage: what to do.
-      field: the setting with that name, for the error.
+      name, field: of the training data, and of the setting ``leakage``, for messages.
 
     Raises:
       InputError: some questions are evaluated, too, and ``leakage`` is "refuse"; or none is left.
@@ -152,17 +150,14 @@ def check_evaluation(
     *,
     name: str,
     leakage: Leakage,
-    field: str = "config.leakage",
 ) -> None:
     """Checks that checkpoints were not trained on the questions that are evaluated with them.
 
     Args:
-      questions: those to evaluate.
+      questions, name: the evaluated data.
       checkpoints: pairs of a setting and the directory that it names; directories without a record
         of what they were trained on are not checked.
-      name: of the evaluated data.
       leakage: "keep" evaluates all the same, "drop" is refused, too: evaluated data stay whole.
-      field: the setting with that name, for the error.
 
     Raises:
       InputError: a checkpoint was trained on some of them.
@@ -182,7 +177,7 @@ def check_evaluation(
         if leakage != "keep":
             raise InputError(
                 f"{message}\nUse a checkpoint that was trained on other questions, or evaluate it "
-                f"knowingly with --{field}=keep."
+                "knowingly with --config.leakage=keep."
             )
         _log.warning("%s", message)
 
@@ -190,11 +185,8 @@ def check_evaluation(
 def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str = "") -> None:
     """Records the questions that a checkpoint was trained on, in its directory.
 
-    Args:
-      checkpoint: the directory.
-      texts: of the questions.
-      begun_with: directory of the checkpoint that training started from, whose questions are
-        counted as well if it has a record.
+    The questions of ``begun_with``, the directory of the checkpoint that training started from,
+    are counted as well if it has a record.
     """
     hashes = question_set("", texts).hashes
     before = Path(begun_with).expanduser() / TRAINED_ON

@@ -130,11 +130,7 @@ def with_chosen_answers(question: Question) -> Question:
 
 
 def check_task(task: str, labels: tuple[str, ...]) -> None:
-    """Checks the settings ``data.task`` and ``data.labels``.
-
-    Raises:
-      InputError: no such task, or labels of a task that has none.
-    """
+    """Checks data.task and data.labels; InputError for an unknown task, or labels of another."""
     if task not in TASKS:
         raise InputError(f"data.task is {task!r}; allowed: {', '.join(TASKS)}.")
     if labels and task != "labels":
@@ -166,11 +162,7 @@ def option_texts(question: Question) -> tuple[str, ...]:
 
 
 def gold_option(question: Question) -> int:
-    """Index of the correct option, from 0.
-
-    Raises:
-      InputError: no option is a gold answer, or the question is open.
-    """
+    """Index of the correct option, from 0; InputError without one, as for open questions."""
     texts = option_texts(question)
     # as written first, since choices may differ in case only, such as the genotypes Tt and tt
     for form in (str.strip, lambda text: text.strip().lower()):

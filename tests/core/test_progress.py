@@ -99,27 +99,6 @@ def test_a_job_whose_first_item_takes_long_is_named_soon(monkeypatch) -> None:
     assert log.getvalue().count("\n") == 1
 
 
-def test_a_terminal_gets_a_bar(monkeypatch) -> None:
-    screen = io.StringIO()
-    run(Console(file=screen, force_terminal=True, width=100), monkeypatch, seconds=0.5)
-    shown = screen.getvalue()
-    assert "encoding" in shown
-    assert "100/100" in shown
-    assert "2.0/s" in shown
-
-
-def test_errors_are_raised() -> None:
-    log = io.StringIO()
-    try:
-        with progress(10, "encoding", console=Console(file=log)) as advance:
-            advance(1)
-            raise KeyError("x")
-    except KeyError as error:
-        assert error.args == ("x",)
-    else:
-        raise AssertionError
-
-
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (64_560_000_000, "64.6 GB")],

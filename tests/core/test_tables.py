@@ -83,11 +83,3 @@ def test_malformed_rows_are_refused_with_the_line(tmp_path, case):
     with pytest.raises(InputError, match=expected) as caught:
         list(read_table(path, quoted=True))
     assert str(path) in str(caught.value)
-
-
-def test_a_number_that_is_none_names_its_column(tmp_path):
-    path = tmp_path / "rows.tsv"
-    path.write_text("id\tgrade\n1\thigh\n")
-    (row,) = read_table(path)
-    with pytest.raises(InputError, match="line 2: field 'grade' is 'high'; a whole number"):
-        row.integer("grade")

@@ -7,7 +7,6 @@ import pytest
 from jaxrag.data.benchmark import Benchmark, gold_of
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import OTHERS, OWN, GoldPassage, LabelledQuestion, lacking, write_questions
-from jaxrag.data.draw import Draw
 from jaxrag.retrieval.corpus.passages import write_passages
 from jaxrag.types import InputError, Passage, Question
 
@@ -104,16 +103,6 @@ def test_opening_reads_no_passage(cache):
     assert len(data.passages) == ROWS and len(data.gold) == ROWS // 2
     with pytest.raises(InputError, match="cannot read rows"):
         data.passages[0]
-
-
-def test_draws_of_a_benchmark(cache):
-    """ARS-RAG's draw: training and test questions of one split, disjoint, by the seed."""
-    source = Benchmark("boolq")
-    train = Draw(source, part="train", train=16, test=4, seed=3).load(cache)
-    test = Draw(source, part="test", train=16, test=4, seed=3).load(cache)
-    drawn = {q.id for q in train.questions}, {q.id for q in test.questions}
-    assert (len(drawn[0]), len(drawn[1])) == (16, 4) and drawn[0].isdisjoint(drawn[1])
-    assert drawn[0] | drawn[1] <= {q.id for q in source.load(cache).questions}
 
 
 def test_judged_passages_keep_their_grades(tmp_path):

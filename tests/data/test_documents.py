@@ -115,13 +115,10 @@ def test_what_is_no_document_is_told(tmp_path: Path) -> None:
         list(documents(tmp_path))
 
 
-@pytest.mark.parametrize("piece", ["<a<", "<!--", '<a x="'])
-def test_a_page_that_would_take_for_ever(
-    tmp_path: Path, piece: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_would_take_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxrag.data.documents._HTML._limits", (1.0, 1 << 29))
     monkeypatch.setattr("jaxrag.data.documents._HTML._process", None)
-    (tmp_path / "a.html").write_text(piece * 100_000)
+    (tmp_path / "a.html").write_text("<a<" * 100_000)
     with pytest.raises(InputError, match=r"a\.html: its HTML cannot be read: it takes over 1 s"):
         list(documents(tmp_path))
 

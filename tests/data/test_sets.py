@@ -247,4 +247,4 @@ def test_malformed_files_are_refused_by_place_and_field(tmp_path: Path, name: st
     message = str(caught.value)
     del caught  # it holds the frames of generators, and they files, until garbage is collected
     assert str(tmp_path / "source" / next(iter(bad.files))) in message
-    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "cache" / "sets").exists()

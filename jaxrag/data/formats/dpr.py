@@ -44,11 +44,7 @@ def read_dpr_table(path: Path, *, split: str) -> Iterator[SetRow]:
 
 
 def answer_list(row: InputLine) -> tuple[str, ...]:
-    """The answers in a cell that holds a list of strings as Python writes it.
-
-    Raises:
-      InputError: the cell is no such list, or an answer is blank.
-    """
+    """The answers in a cell that holds a list of strings as Python writes it; else InputError."""
     cell = row.string("answers")
     answers = written_list(cell)
     if answers is None:
@@ -91,16 +87,9 @@ def with_dpr_gold(rows: Iterator[SetRow], files: Iterable[Path]) -> Iterator[Set
     ``positive_ctxs``, on which DPR is trained: the annotated one of NQ, else the passage with the
     answer that BM25 ranks first. Memory: about 150 bytes for each question of the files.
 
-    Args:
-      rows: the questions.
-      files: JSON files such as biencoder-nq-train.json; none is allowed.
-
-    Raises:
-      InputError: as `read_dpr_training`.
+    ``files`` are JSON files such as biencoder-nq-train.json; errors as `read_dpr_training`.
     """
-    states = tuple(FileState.of(path) for path in files)
-    settled = all(state.settled for state in states)
-    gold = _first_positives(states) if settled else _first_positives.__wrapped__(states)
+    gold = _first_positives(tuple(FileState.of(path) for path in files))
     for row in rows:
         found = gold.get(_key(row.question.text))
         yield row._replace(gold=(*row.gold, found)) if found else row

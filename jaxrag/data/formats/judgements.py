@@ -23,11 +23,8 @@ _BEIR = ("query-id", "corpus-id", "score")
 def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
     """Judgements in TREC's form: query, 0, passage, grade, between tabs or spaces.
 
-    Grades below 0, which some tracks use for spam, are kept as 0: not relevant.
-
-    Args:
-      path: the file.
-      corpus: name of the corpus of the passages.
+    Grades below 0, which some tracks use for spam, are kept as 0: not relevant. ``corpus`` is the
+    name of the passages' corpus.
 
     Raises:
       InputError: a line has not four columns, a grade is no number, or a pair is judged twice with
@@ -40,8 +37,7 @@ def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
 def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
     """Judgements in BEIR's form: a table with the header query-id, corpus-id, score.
 
-    Raises:
-      InputError: as `read_trec_judgements`; or the header is another.
+    InputError as `read_trec_judgements`, and for another header.
     """
     return _by_query(read_table(path, header=_BEIR), *_BEIR, corpus)
 
@@ -49,10 +45,7 @@ def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
 def read_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:
     """The judged queries of a table (id, tab, text) in its order.
 
-    Args:
-      path: the table.
-      judgements: of the queries; a query without any is left out.
-      judged_in: the judgements' file, for errors.
+    Queries without judgements are left out; ``judged_in`` is the judgements' file, for errors.
 
     Raises:
       InputError: a row has not two columns, an id occurs twice, or a judged query is not there.

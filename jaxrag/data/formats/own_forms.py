@@ -67,11 +67,7 @@ def read_arc(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
 
 
 def read_parquet(path: Path) -> Iterator[InputLine]:
-    """The rows of a file, in order; a column's value has the type that it has in JSON.
-
-    Raises:
-      InputError: no such file, not a parquet file, or a damaged one.
-    """
+    """The rows of a file, in order, with values as in JSON; InputError for damage."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     number = 0
