@@ -133,7 +133,7 @@ def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
     if (path / "qrels").is_dir():
         return _beir(path, split, corpus)
     names = [one for one in sorted(path.iterdir()) if one.is_file() and _is_of(one, split)]
-    questions = [one for one in names if not _is_judgements(one)]
+    questions = [one for one in names if "qrels" not in one.name]
     if len(questions) == 1:
         return _source_of_file(questions[0], split, corpus)
     if questions:
@@ -153,24 +153,28 @@ def _is_of(path: Path, split: str) -> bool:
     return name.endswith(_SUFFIXES) and split in re.split(r"[-_.]", name)
 
 
-def _is_judgements(path: Path) -> bool:
-    return "qrels" in path.name
-
-
 def _source_of_file(path: Path, split: str, corpus: str) -> Source:
     start = _start(path)
     rows = [line.rstrip("\r").split("\t") for line in start.split("\n")[:100]]
     cells, pairs = rows[0], [row for row in rows if len(row) == 2]
     if start[0] in "{[" and (len(cells) != 2 or re.match(r"\{\s*\"[^\"]*\"\s*:|\[\s*\{", start)):
         return _json(path, split, corpus, lines=start[0] == "{")
-    if len(cells) < 3 and pairs and _are_answers([second for _, second in pairs], path, split):
+    beside = _judgements_beside(path, split)
+    seconds = [second for _, second in pairs]
+    if len(cells) < 3 and pairs and _are_answers(seconds, judged=bool(beside)):
         return Source("DPR's table", (path,), lambda: read_dpr_table(path, split=split))
-    if len(cells) == 2:
-        judged = _judgements_beside(path, split)
+    if len(cells) == 2 and len(beside) == 1:
+        (judged,) = beside
         return Source(
             "TREC's queries and judgements",
             (path, judged),
             lambda: read_queries(path, read_trec_judgements(judged, corpus=corpus), judged),
+        )
+    if len(cells) == 2:
+        raise InputError(
+            f"{path}: its judgements are needed beside it, as "
+            f"{path.name.replace('queries', 'qrels')} or as the only file with 'qrels' in its name;"
+            f" found: {', '.join(one.name for one in beside) or 'none'}"
         )
     raise InputError(
         f"{path}: the first line has {len(cells)} columns between tabs ({' | '.join(cells)[:80]}); "
@@ -257,35 +261,24 @@ def _start(path: Path) -> str:
     raise InputError(f"{path}: the file is empty")
 
 
-def _are_answers(cells: Sequence[str], path: Path, split: str) -> bool:
+def _are_answers(cells: Sequence[str], *, judged: bool) -> bool:
     """Whether second cells are DPR's lists of answers: most of them, as CSV may quote them.
 
     In a file without judgements beside it, their beginnings decide: TREC's queries need some.
     """
     plain = [cell.strip().strip('"').replace('""', '"').strip() for cell in cells]
     lists = sum(bool(written_list(cell)) for cell in plain)
-    begun = 0 if _beside(path, split) else sum(cell.startswith("[") for cell in plain)
+    begun = 0 if judged else sum(cell.startswith("[") for cell in plain)
     return 2 * max(lists, begun) > len(cells)
 
 
-def _beside(path: Path, split: str) -> list[Path]:
+def _judgements_beside(path: Path, split: str) -> list[Path]:
     """Files that may have the judgements of a table of queries."""
     renamed = path.with_name(path.name.replace("queries", "qrels"))
     if renamed != path and renamed.is_file():
         return [renamed]
-    found = [one for one in sorted(path.parent.iterdir()) if _is_judgements(one)]
+    found = [one for one in sorted(path.parent.iterdir()) if "qrels" in one.name]
     return [one for one in found if split in re.split(r"[-_.]", one.name)] or found
-
-
-def _judgements_beside(path: Path, split: str) -> Path:
-    found = _beside(path, split)
-    if len(found) == 1:
-        return found[0]
-    raise InputError(
-        f"{path}: its judgements are needed beside it, as "
-        f"{path.name.replace('queries', 'qrels')} or as the only file with 'qrels' in its name; "
-        f"found: {', '.join(one.name for one in found) or 'none'}"
-    )
 
 
 def _beir(folder: Path, split: str, corpus: str) -> Source:

@@ -117,11 +117,6 @@ def _dpr(**names: Sequence[str]) -> dict[str, list[str]]:
     return {split: [f"{_DPR}{name}.json.gz" for name in files] for split, files in names.items()}
 
 
-def _rare(line: InputLine) -> bool:
-    """Whether the page of a question's subject has fewer than 100 views a month."""
-    return line.record("metadata").integer("s_pop") < 100
-
-
 _ROWS = (
     PublishedSet(
         "nq",
@@ -191,7 +186,8 @@ _ROWS = (
         "Mallen et al., When Not to Trust Language Models: Investigating Effectiveness of "
         "Parametric and Non-Parametric Memories, ACL 2023",
         files=dict.fromkeys(("test", "longtail"), (f"{_FLASHRAG}popqa/test.jsonl",)),
-        where={"longtail": _rare},
+        # subjects whose pages have fewer than 100 views a month
+        where={"longtail": lambda line: line.record("metadata").integer("s_pop") < 100},
         licence="MIT",
     ),
     PublishedSet(
