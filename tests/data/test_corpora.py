@@ -80,16 +80,6 @@ def test_every_corpus_is_built_from_its_published_file(tmp_path, monkeypatch, na
     assert about["files"] == {file: path.stat().st_size}
 
 
-def test_the_published_sizes():
-    # issue of the data: 21,015,324 passages of DPR, 5,233,329 abstracts, 8,841,823 of MS MARCO
-    assert {name: corpus.passages for name, corpus in CORPORA.items()} == {
-        "psgs_w100": 21_015_324,
-        "wiki18_100w": 21_015_324,
-        "hotpotqa_abstracts": 5_233_329,
-        "msmarco": 8_841_823,
-    }
-
-
 def test_a_built_corpus_is_opened_without_its_files(table, tmp_path):
     built = build_corpus("psgs_w100", tmp_path, table)
     again = build_corpus("psgs_w100", tmp_path)

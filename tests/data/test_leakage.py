@@ -34,13 +34,10 @@ def test_shared_questions_are_refused_with_their_texts() -> None:
     assert "\n  Who wrote Emma?\n  When was it?\n" in message and "Rome" not in message
     assert "--config.leakage=drop" in message and "--config.leakage=keep" in message
     assert kept(TRAINING[1:2], "refuse") == ["where is Rome"]
-
-
-def test_only_the_first_few_are_shown() -> None:
     many = [f"question {number}" for number in range(100)]
     with pytest.raises(InputError) as caught:
         kept(many, "refuse", leakage.question_set("test", many))
-    assert "100 of 100" in str(caught.value) and str(caught.value).count("\n  ") == 5
+    assert str(caught.value).count("\n  ") == 5  # the first few
 
 
 def test_they_are_dropped_or_kept_knowingly(caplog: pytest.LogCaptureFixture) -> None:

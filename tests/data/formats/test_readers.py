@@ -74,41 +74,18 @@ def test_flashrag_multi_hop(tmp_path, field):
 
 
 def test_kilt(tmp_path):
-    path = jsonl(
-        tmp_path / "nq-dev-kilt.jsonl",
-        {
-            "id": "6915606477668963399",
-            "input": "what do the 3 dots mean in math",
-            "output": [
-                {
-                    "answer": "the therefore sign",
-                    "provenance": [
-                        {
-                            "wikipedia_id": "10593264",
-                            "title": "Therefore sign",
-                            "section": "Section::::Abstract.",
-                            "start_paragraph_id": 1,
-                            "start_character": 8,
-                            "end_paragraph_id": 1,
-                            "end_character": 22,
-                            "bleu_score": 1.0,
-                        }
-                    ],
-                },
-                {"answer": "the therefore sign"},
-                {"answer": "three dots", "meta": {"score": 1}},
-                {"provenance": [{"wikipedia_id": "10593264"}, {"wikipedia_id": "7"}]},
-            ],
-            "meta": {"partial_evidence": []},
-        },
-    )
-    assert list(read_kilt(path)) == [
+    page = {"wikipedia_id": "10593264", "title": "Therefore sign", "start_paragraph_id": 1}
+    outputs = [
+        {"answer": "the therefore sign", "provenance": [page]},
+        {"answer": "the therefore sign"},
+        {"answer": "three dots", "meta": {"score": 1}},
+        {"provenance": [page, {"wikipedia_id": "7"}]},
+    ]
+    row = {"id": "69156", "input": "what do the 3 dots mean", "output": outputs, "meta": {}}
+    answers = ("the therefore sign", "three dots")
+    assert list(read_kilt(jsonl(tmp_path / "nq-dev-kilt.jsonl", row))) == [
         SetRow(
-            Question(
-                "6915606477668963399",
-                "what do the 3 dots mean in math",
-                ("the therefore sign", "three dots"),
-            ),
+            Question("69156", "what do the 3 dots mean", answers),
             (GoldPassage("10593264", "kilt_wikipedia"), GoldPassage("7", "kilt_wikipedia")),
         )
     ]
