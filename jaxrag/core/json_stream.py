@@ -110,6 +110,6 @@ class _Text:
         """Drops what is parsed and decodes ``count`` more characters."""
         try:
             more = self._stream.read(count)
-        except UnicodeDecodeError as error:
-            raise self.error(f"is followed by bytes that are not UTF-8 ({error.reason})") from None
+        except UnicodeDecodeError:
+            raise self.error("is followed by text that is not UTF-8: save it as UTF-8") from None
         self._window, self._at, self._ended = self._window[self._at :] + more, 0, not more
