@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -49,6 +50,7 @@ _WAITING = 2  # windows that a text may wait for others of its width
 _AHEAD = 2  # batches that compute while earlier results are copied
 _PLACED = 2  # sets of parameters that are held on all devices: queries' and passages'
 _QUEUED = 8  # batches that are tokenized ahead
+_log = logging.getLogger("jaxrag")
 _tokenizing = threading.Lock()  # a tokenizer's settings are changed by each call
 
 
@@ -75,6 +77,8 @@ class Batching:
       tokens: tokens of a device's batch; by default what a CPU's caches hold, or what fills an
         accelerator.
       mesh: devices, along the axis "data"; None: all local devices.
+
+    Once a batch does not fit a device's memory, all are smaller from then on.
     """
 
     def __init__(self, tokens: int | None = None, mesh: Mesh | None = None) -> None:
@@ -82,6 +86,7 @@ class Batching:
             tokens = 256 if jax.default_backend() == "cpu" else 16384
         self.tokens = tokens
         self.mesh = local_mesh() if mesh is None else automatic_mesh(mesh)
+        self._halvings = 0
         self._spread_widths = set[int]()
         self._placed = collections.OrderedDict[int, tuple[Any, dict[bool, Any]]]()
 
@@ -97,7 +102,21 @@ class Batching:
 
     def rows(self, width: int) -> int:
         """Rows of a device's batch of texts of ``width`` tokens."""
-        return max(_ROWS, self.tokens // width)
+        return max(1, max(_ROWS, self.tokens // width) >> self._halvings)
+
+    def halve(self, width: int) -> None:
+        """Halves all batches, because one of this width did not fit.
+
+        Raises:
+          InputError: it has one row.
+        """
+        if self.rows(width) == 1:
+            raise InputError(
+                f"The device's memory does not hold one text of {width} tokens with this network: "
+                "use bfloat16, a smaller max_length or a device with more memory."
+            )
+        self._halvings += 1
+        _log.warning("out of device memory: going on with %d texts at once", self.rows(width))
 
     def height(self, texts: int, width: int) -> int:
         """Rows of a batch for so many texts: one device's, or those of all devices.
@@ -205,7 +224,7 @@ def batches(
 def _batch(
     texts: Sequence[tuple[int, Tokens]], width: int, batching: Batching, pad_id: int
 ) -> TokenBatch:
-    shape = (batching.height(len(texts), width), width)
+    shape = (max(batching.height(len(texts), width), len(texts)), width)
     ids, segments = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
     lengths = np.zeros(shape[0], np.int32)
     for place, (_, tokens) in enumerate(texts):
@@ -272,7 +291,7 @@ def stream(
       static: keyword arguments of ``function``.
 
     Raises:
-      InputError: a device's memory does not hold a batch.
+      InputError: a device's memory does not hold a single text.
     """
     batching, size = network.batching, network.batching.window
 
@@ -302,7 +321,7 @@ def stream(
     with contextlib.ExitStack() as stack:
         if len(first) == size:
             made = stack.enter_context(contextlib.closing(in_background(made, ahead=_QUEUED)))
-        results = stack.enter_context(contextlib.closing(_results(made, compute)))
+        results = stack.enter_context(contextlib.closing(_results(made, compute, batching)))
         yield from _in_order(results, size, features)
 
 
@@ -320,38 +339,58 @@ def _spread(function: Any, static: tuple[tuple[str, Any], ...], mesh: Mesh, arra
 
 
 def _results(
-    made: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array]
+    made: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array], batching: Batching
 ) -> Generator[tuple[Sequence[int], np.ndarray]]:
-    """Rows and results of batches; a few compute at any time."""
-    running = collections.deque[tuple[TokenBatch, jax.Array]]()
-    for batch in made:
+    """Rows and results of batches; a few compute at any time.
+
+    When a device's memory runs out, those that were computing are computed again in smaller ones.
+    """
+    waiting, running = collections.deque[TokenBatch](), collections.deque[tuple[Any, Any]]()
+    source, more = iter(made), True
+    while more or waiting or running:
         check_stopped()
-        with _in_memory(batch):
-            running.append((batch, compute(batch)))
-        if len(running) > _AHEAD:
-            yield _copied(*running.popleft())
-    while running:
-        yield _copied(*running.popleft())
+        if more and not waiting:
+            if (batch := next(source, None)) is None:
+                more = False
+            else:
+                waiting.extend(_parts(batch, batching))
+        width = 0
+        try:
+            if waiting:
+                width = waiting[0].ids.shape[1]
+                running.append((waiting[0], compute(waiting[0])))
+                waiting.popleft()
+            if not running or (len(running) <= _AHEAD and (more or waiting)):
+                continue
+            width = running[0][0].ids.shape[1]
+            batch, values = running[0][0], np.asarray(running[0][1])
+            running.popleft()
+        except jax.errors.JaxRuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            again = [*(batch for batch, _ in running), *waiting]
+            running.clear()
+            batching.halve(width)
+            waiting = collections.deque(p for batch in again for p in _parts(batch, batching))
+            continue
+        yield batch.rows, values[: len(batch.rows)]
 
 
-def _copied(batch: TokenBatch, values: jax.Array) -> tuple[Sequence[int], np.ndarray]:
-    with _in_memory(batch):
-        return batch.rows, np.asarray(values)[: len(batch.rows)]
-
-
-@contextlib.contextmanager
-def _in_memory(batch: TokenBatch) -> Iterator[None]:
-    """An InputError for a batch that a device's memory does not hold."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        height, width = batch.ids.shape
-        raise InputError(
-            f"The device's memory does not hold {height} texts of {width} tokens with this network:"
-            " use bfloat16, a smaller max_length or a device with more free memory."
-        ) from error
+def _parts(batch: TokenBatch, batching: Batching) -> Iterator[TokenBatch]:
+    """A batch in parts that have no more rows than fit now."""
+    width = batch.ids.shape[1]
+    alone = batching.rows(width)
+    most = alone * batching.devices
+    if len(batch.lengths) in (alone, most):
+        yield batch
+        return
+    for start in range(0, len(batch.rows), most):
+        rows = batch.rows[start : start + most]
+        height = batching.height(len(rows), width)
+        arrays = [array[start : start + height] for array in batch[1:]]
+        lacking = height - len(arrays[0])
+        padded = (np.pad(a, ((0, lacking),) + ((0, 0),) * (a.ndim - 1)) for a in arrays)
+        yield TokenBatch(rows, *padded)
 
 
 def _in_order(

@@ -1,3 +1,4 @@
+import logging
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -231,12 +232,37 @@ def test_the_next_texts_are_tokenized_while_the_device_computes(monkeypatch):
     assert windows == [16] * 4
 
 
-def test_a_batch_that_does_not_fit_is_an_error():
-    def full(*_, **__):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
+class Memory:
+    """A network function that fails as a device does whose memory holds so many rows."""
 
-    with pytest.raises(InputError, match=r"does not hold 16 texts of 8 tokens"):
-        Numbers(Batching(128, ONE)).run(["1 2"], full)
+    def __init__(self, most):
+        self.most, self.heights = most, []
+
+    def __call__(self, params, ids, lengths, *, scale):
+        self.heights.append(len(lengths))
+        if len(lengths) > self.most:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
+        return total(params, ids, lengths, scale=scale)
+
+
+def test_out_of_memory_halves_the_batches_and_remembers(caplog):
+    some, wanted = numbers(300)
+    network, memory = Numbers(Batching(128, ONE)), Memory(most=5)
+    with caplog.at_level(logging.WARNING):
+        blocks = network.run(some, memory)
+    np.testing.assert_array_equal(np.concatenate(blocks), wanted)
+    # 128 tokens of width 8 are 16 texts: 8 and then 4 after the second time
+    assert "going on with" in caplog.text and len(caplog.records) == 2
+    assert network.batching.rows(8) == 4 and network.batching.rows(32) == 1
+    memory.heights.clear()
+    np.testing.assert_array_equal(np.concatenate(network.run(some, memory)), wanted)
+    assert max(memory.heights) <= 5  # no batch is tried again that did not fit
+
+
+def test_a_text_that_does_not_fit_alone_is_an_error():
+    some, _ = numbers(20)
+    with pytest.raises(InputError, match=r"does not hold one text of \d+ tokens"):
+        Numbers(Batching(128, ONE)).run(some, Memory(most=0))
 
 
 def test_another_error_of_the_device_is_raised():
