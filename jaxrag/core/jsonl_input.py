@@ -35,9 +35,7 @@ class InputLine(NamedTuple):
     """The fields of one record.
 
     Attributes:
-      path: the file.
       number: of the record, from 1.
-      fields: values by name.
       unit: what is counted: "line", "element" or "row".
       inside: names of the fields that enclose ``fields``, such as "metadata.".
     """

@@ -330,13 +330,10 @@ class Store:
         return count, [key.hex() for key in damaged]
 
     def merge(self, source: Store) -> int:
-        """Adds the entries of another store, of another machine for example.
+        """Adds the entries of another store; gives the number of those that were not here before.
 
-        Returns:
-          Number of entries that were not here before. Entries that are here keep their value.
-
-        Raises:
-          InputError: an entry of the other store is damaged; those before it have been added.
+        Entries that are here keep their value. InputError if an entry of the other store is
+        damaged; those before it have been added.
         """
         before = self._count()
         with source._errors_explained():

@@ -40,11 +40,10 @@ SplitFiles = Mapping[str, Mapping[str, Path]]
 
 @dataclasses.dataclass
 class SplitFigures:
-    """What a split has.
+    """Numbers of what a split has.
 
     Attributes:
-      questions: their number.
-      published: their number in the published split.
+      published: questions of the published split.
       answers: gold answers, aliases too, over all questions.
       choices: questions with choices.
       gold: questions with gold passages, by corpus ("" for the set's own contexts).
@@ -70,8 +69,6 @@ class BuiltSet:
     """A built set; plain JSON in the manifest of its directory.
 
     Attributes:
-      name: of the set.
-      splits: figures by split.
       absent: splits whose files were not there.
       shared: questions of one split whose normalised text is in another, by "split/split".
       contexts: number of its own contexts ("passages").

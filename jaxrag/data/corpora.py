@@ -32,14 +32,10 @@ class Corpus:
     """A published corpus.
 
     Attributes:
-      name: the name by which it is built and searched.
-      about: what it holds, in a line.
       passages: number of passages.
       file: address of the published file (`jaxrag.data.downloads`).
       read: local path of the file, or of the archive that has it -> passages, in its order.
       gigabytes: size on disk once built, roughly.
-      licence: as the publisher states it.
-      citation: the paper.
     """
 
     name: str

@@ -38,9 +38,6 @@ class Dataset(NamedTuple):
     """Questions and a corpus.
 
     Attributes:
-      name: for records and tables.
-      questions: the questions.
-      passages: the corpus.
       gold: ids of the gold passages of each question that has them, by question id. Those that
         ``passages`` lacks are among them, as in trec_eval: no search can find them.
       identity: SHA-256 of the questions, their gold passages and the corpus.
@@ -98,7 +95,6 @@ class GoldPassage(NamedTuple):
     """A passage that was judged for a question.
 
     Attributes:
-      id: of the passage.
       corpus: name of the corpus that has this id; "" is the corpus that the questions come with.
       grade: relevance; 0 is not relevant, and judgements that are not graded have 1.
     """
@@ -116,13 +112,9 @@ class LabelledQuestion(NamedTuple):
 
 
 class SetRow(NamedTuple):
-    """A question of a published set.
+    """A question of a published set, and its judged passages where the set marks them.
 
-    Attributes:
-      question: the question.
-      gold: its judged passages, where the set marks them.
-      contexts: passages that the set brings with the question; a passage has the same id wherever
-        it occurs.
+    ``contexts`` are passages that the set brings with it; one has the same id wherever it occurs.
     """
 
     question: Question

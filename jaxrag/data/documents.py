@@ -67,7 +67,10 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
     for file in files:
         name, ending = str(file.relative_to(folder)), file.suffix.lower()
         if ending in (".jsonl", ".csv"):
-            yield from (_of_row(row, name, file.stem) for row in _rows(file))
+            for row in _rows(file):
+                own, title = "id" in row.fields, row.string("title", optional=True) or file.stem
+                place = row.identifier("id") if own else name
+                yield Document(place, title, row.string("text"), own)
             continue
         text, title = _read(file), ""
         if ending.startswith(".htm"):
@@ -183,12 +186,6 @@ def _rows(file: Path) -> Iterator[InputLine]:
     """The records of a .jsonl or .csv file."""
     table = file.suffix.lower() == ".csv"
     return read_table(file, separator=",", quoted=True) if table else read_input(file)
-
-
-def _of_row(row: InputLine, name: str, title: str) -> Document:
-    own = "id" in row.fields
-    found = row.string("title", optional=True) or title
-    return Document(row.identifier("id") if own else name, found, row.string("text"), own)
 
 
 def _read(file: Path) -> str:

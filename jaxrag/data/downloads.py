@@ -70,9 +70,6 @@ class Downloads:
       directory: of downloaded and unpacked files; made if need be.
       source: directory of files that the user has; then nothing is downloaded.
       pauses: seconds to wait after attempts to download that got nothing; after the last, give up.
-
-    Raises:
-      InputError: ``source`` is not a directory.
     """
 
     def __init__(
@@ -157,10 +154,7 @@ def find_file(directory: Path, name: str) -> Path | None:
 
     A packed form (name.gz) serves too, and for the name of a packed file its unpacked form. A name
     with a folder ("nq/train.jsonl") is looked for in folders of that name, and without the folder
-    in the directory itself.
-
-    Raises:
-      InputError: several folders, equally deep, have the file.
+    in the directory itself. InputError if several folders, equally deep, have the file.
     """
     plain = next((name.removesuffix(s) for s in _PACKED if name.endswith(s)), name)
     forms = dict.fromkeys((name, plain, *(plain + suffix for suffix in _PACKED)))

@@ -57,25 +57,20 @@ def _benchmarks(settings: DataSettings) -> list[Benchmark]:
 
 def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
     """Published sets and corpora of some settings that are not built under ``cache``."""
-    return list(dict.fromkeys(m for one in _benchmarks(settings) for m in _unbuilt(one, cache)))
-
-
-def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
-    published, found = named_set(settings.name), []
-    if not is_complete(set_directory(settings.name, cache)):
-        sizes = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
-        marked = named_part(settings.corpus) and published.gold  # files that mark gold passages
-        command = _command(settings.name, cache) + (" --gold" if marked else "")
-        found.append(Unbuilt(f"set {settings.name}", f"questions: {sizes}", command))
-    corpus = settings.corpus or published.corpus
-    own = corpus in (OWN, OTHERS, published.contexts_name)  # built with the set
-    if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
-        found.append(Unbuilt(f"corpus {corpus}", _size(corpus), _command(corpus, cache)))
-    return found
-
-
-def _command(name: str, cache: Path) -> str:
-    return f"jaxrag data {build_arguments(name)} --workdir={cache}"
+    found = []
+    for one in _benchmarks(settings):
+        published = named_set(one.name)
+        if not is_complete(set_directory(one.name, cache)):
+            sizes = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
+            marked = named_part(one.corpus) and published.gold  # files that mark gold passages
+            command = f"jaxrag data {one.name} --workdir={cache}{' --gold' if marked else ''}"
+            found.append(Unbuilt(f"set {one.name}", f"questions: {sizes}", command))
+        corpus = one.corpus or published.corpus
+        own = corpus in (OWN, OTHERS, published.contexts_name)  # built with the set
+        if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
+            command = f"jaxrag data {build_arguments(corpus)} --workdir={cache}"
+            found.append(Unbuilt(f"corpus {corpus}", _size(corpus), command))
+    return list(dict.fromkeys(found))
 
 
 def _size(name: str) -> str:

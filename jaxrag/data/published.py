@@ -91,12 +91,8 @@ class Published(QuestionFiles):
 class Source(NamedTuple):
     """Published questions.
 
-    Attributes:
-      form: in words.
-      files: all files that are read.
-      rows: reads the questions.
-      corpus: the one of ``files`` that has a corpus, in BEIR's form; None if there are no passages
-        but contexts.
+    ``corpus`` is the one of the ``files``, all that ``rows`` reads, that has a corpus, in BEIR's
+    form; None if there are no passages but contexts.
     """
 
     form: str

@@ -84,10 +84,7 @@ def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Qu
     """The question with the task, and the labels if there are any, that settings give its data.
 
     Of a statement, FEVER's labels become true and false; of a question with choices, see
-    `with_chosen_answers`.
-
-    Raises:
-      InputError: its gold answer does not fit them.
+    `with_chosen_answers`. InputError if its gold answer does not fit them.
     """
     changed = dataclasses.replace(question, task=task, choices=labels or question.choices)
     if task == "fact_checking":
@@ -107,9 +104,7 @@ def with_chosen_answers(question: Question) -> Question:
     """The question with texts of choices in place of gold answers that are letters of choices.
 
     An answer that is itself the text of a choice is no letter; "(b)" and "B." are letters, too.
-
-    Raises:
-      InputError: there are choices, and none of the gold answers is one.
+    InputError if there are choices, and none of the gold answers is one.
     """
     if not question.choices or not question.answers:
         return question

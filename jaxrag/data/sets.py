@@ -39,10 +39,7 @@ class PublishedSet:
     Splits are named train, dev and test as in papers, whatever the files are called.
 
     Attributes:
-      name: on command lines.
-      about: what it holds, in a line.
       splits: number of questions by split.
-      citation: the papers.
       evaluated: the split that papers evaluate; "" is test, or dev where there is no test.
       files: addresses (`jaxrag.data.downloads`) of all that a split is read from, by split; or one
         for all, with "{split}" in it. "" is FlashRAG's file in the folder ``name``.
@@ -91,14 +88,9 @@ class PublishedSet:
         return self.contexts or f"{self.name}-{OWN}"
 
     def rows(self, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions of a split in their published order.
+        """The questions of a split in their published order, from paths by published name.
 
-        Args:
-          files: paths by published name; they may be packed (`jaxrag.core.packed_files`).
-          split: a key of ``splits``.
-
-        Raises:
-          InputError: naming the file, line or number of the row, and field.
+        InputError names the file, the line or number of the row, and the field.
         """
         paths = [files[published_name(one)] for one in self.addresses(split)]
         if self.read is not None:

@@ -81,7 +81,7 @@ def test_files_behind_links_are_not_changed(tmp_path) -> None:
     write_text(tmp_path / "config.json", "{}")
     for write in (
         lambda: open_to_append(tmp_path / "log.jsonl"),
-        lambda: open_to_append(tmp_path / "pipe"),
+        lambda: open_own(tmp_path / "pipe", os.O_RDWR),
         lambda: open_own(tmp_path / ".lock", os.O_RDWR),
         lambda: exclusive_directory(tmp_path).__enter__(),
     ):

@@ -46,11 +46,3 @@ def test_a_store_on_a_network_file_system_is_refused(
         Store(tmp_path / "new" / "store.sqlite")
     assert not (tmp_path / "new").exists()
     Store(None).close()  # in memory
-
-
-@pytest.mark.parametrize("kind", ["ext4", "overlay", "tmpfs", None])
-def test_a_store_on_a_local_disk_opens(
-    kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "file_system", lambda path: kind)
-    Store(tmp_path / "store.sqlite").close()

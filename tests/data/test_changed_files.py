@@ -15,19 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxrag.core import file_states
-from jaxrag.data import corpora, folder, published
+from jaxrag.data import corpora, folder
 from jaxrag.data.corpora import CORPORA, build_corpus, open_corpus
 from jaxrag.data.dataset import Dataset, SetRow
 from jaxrag.data.folder import Folder
 from jaxrag.data.formats.dpr import with_dpr_gold
-from jaxrag.data.published import Published
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.wiki_dpr.index import import_published
 from jaxrag.retrieval.wiki_dpr.sources import ParquetVectors
 from jaxrag.types import InputError, Question
 from tests.data import test_building as sets
-from tests.data.test_published import beir
 from tests.models.checkpoint import small_gguf
 
 
@@ -75,13 +73,6 @@ def of_folder(here: Path, name: str) -> Case:
     return Case(here / f"{name}.jsonl", folder, "read_input", lambda: shown(load(here / "cache")))
 
 
-def of_beir(here: Path, name: str, reader: str) -> Case:
-    path = beir(here / "set") / name
-    path.write_text(path.read_text().replace("d1", "one"))
-    load = Published(str(here / "set")).load
-    return Case(path, published, reader, lambda: shown(load(here / "cache")))
-
-
 def of_built_set(here: Path) -> Case:
     file = sets.source(here, train=sets.TRAIN) / "train.small"
     file.write_text(file.read_text().replace('"Y"', '"one"'))
@@ -126,8 +117,6 @@ CASES: dict[str, Callable[[Path, pytest.MonkeyPatch], Case]] = {
     "questions": lambda here, _: of_folder(here, "queries"),
     "corpus": lambda here, _: of_folder(here, "corpus"),
     "judgements": lambda here, _: of_folder(here, "qrels"),
-    "published corpus": lambda here, _: of_beir(here, "corpus.jsonl", "read_beir"),
-    "published grades": lambda here, _: of_beir(here, "qrels/test.tsv", "read_beir_judgements"),
     "built set": lambda here, _: of_built_set(here),
     "built corpus": of_corpus,
     "published vectors": lambda here, _: of_vectors(here),

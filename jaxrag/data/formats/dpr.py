@@ -32,10 +32,7 @@ def read_dpr_table(path: Path, *, split: str) -> Iterator[SetRow]:
     """The questions of a table such as nq-test.qa.csv: question, tab, Python's list of answers.
 
     Cells are quoted as in CSV: a cell with quotes is in quotes, and those inside are doubled. There
-    are no ids: the id of a question is its split and row, from 0.
-
-    Raises:
-      InputError: a row is not such a pair.
+    are no ids: the id of a question is its split and row, from 0. InputError for other rows.
     """
     rows = read_table(path, columns=("question", "answers"), quoted=True)
     for number, row in enumerate(rows):
@@ -58,10 +55,7 @@ def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
 
     The gold passage, of the contexts and of `CORPUS`, is the first of ``positive_ctxs``, as in
     `with_dpr_gold`. All of them, ``negative_ctxs`` and ``hard_negative_ctxs`` are contexts. Ids of
-    questions are as in `read_dpr_table`.
-
-    Raises:
-      InputError: an element is not such an object.
+    questions are as in `read_dpr_table`. InputError for other elements.
     """
     elements = well_named(read_elements(path), "answers", *_CONTEXTS)
     for number, element in enumerate(elements):
