@@ -6,7 +6,7 @@ from typing import Any
 
 _LEFT_OUT = ("results/", "claims.md", "tpu.md", "gpu.md", "benchmarks.md")
 _GUIDE = 2
-_BOOST = {"concepts.md": 4, "reference/": 0.5, "tutorials/": 1, "faults.md": 1, "road.md": 1}
+_BOOST = {"concepts.md": 4, "reference/": 0.5, "tutorials/": 1, "road.md": 1}
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
