@@ -104,7 +104,7 @@ class ExactIndex:
         """Loads the matrix of ``passages`` onto the devices, if it fits.
 
         Args:
-          directory, passages, made_by, verify: see `open_matrix`.
+          directory: see `open_matrix`, also of ``passages``, ``made_by`` and ``verify``.
           encoder: of queries.
           metric: how passages are scored.
           devices: over which rows are sharded; None: all of this process.

@@ -94,8 +94,8 @@ class ScannIndex:
         sample, then each row's leaf and code.
 
         Args:
-          directory, passages, made_by, verify: see `open_matrix`; ``verify`` also of the index's
-            own files.
+          directory: see `open_matrix`, also of ``passages``, ``made_by`` and ``verify``; the last
+            is of the index's own files, too.
           encoder: of queries.
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
