@@ -14,10 +14,8 @@ SHARE = 0.02
 class Alarm(NamedTuple):
     """A condition that a question of a run may meet.
 
-    Attributes:
-      says: the condition in words, to follow the number of questions.
-      way_out: what to change, with the name of the setting.
-      has: whether a line of answers.jsonl meets it; False if the run did not record what decides.
+    ``says`` follows the number of questions; ``has`` says whether a line of answers.jsonl meets it,
+    False if the run did not record what decides.
     """
 
     says: str

@@ -61,10 +61,7 @@ def agreement(
 ) -> str:
     """Who judged, how many replies were judgements, and how many agree with exact match.
 
-    Args:
-      found: contents of the run's judgements.
-      judged: as `judged` returns it.
-      exact_match: of the same questions.
+    ``judged`` is what `judged` returns, beside ``exact_match`` of the same questions.
     """
     both = ~np.isnan(judged) & ~np.isnan(exact_match)
     replies = [line for line in found["judgements"].values() if {"reply", "error"} & line.keys()]

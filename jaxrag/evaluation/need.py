@@ -26,10 +26,8 @@ def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
     vain if neither is right. A search repairs a wrong direct answer, is needless if both answers
     are right, harms a right one, or is in vain.
 
-    Args:
-      retrieved: whether the gated method searched.
-      right, direct, standard: whether its answer, that of No Retrieval, and that of Standard RAG
-        are right.
+    ``right``, ``direct`` and ``standard``: whether the method's answer, that of No Retrieval, and
+    that of Standard RAG are right.
     """
     if not retrieved:
         return SKIPPED[0] if right else SKIPPED[1 if standard else 2]

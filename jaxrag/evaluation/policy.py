@@ -30,8 +30,7 @@ class Arms(NamedTuple):
       accepted: greatest u that the source's gate accepted, -inf for none; None without a gate.
       u: uncertainty of the direct answer in nats, +inf if it is empty.
       direct, retrieved: exact match of both answers.
-      spent: by name of a cost, that of the direct answer, and of retrieving after it; NaN where
-        no run tells.
+      spent: costs of the direct answer, and of retrieving after it; NaN where no run tells.
     """
 
     source: int

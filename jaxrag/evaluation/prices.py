@@ -21,12 +21,7 @@ _TOKENS = 1e6
 
 
 class Price(NamedTuple):
-    """Price of a model.
-
-    Attributes:
-      prompt, new: dollars for a million tokens read, and written.
-      date: when it held, YYYY-MM-DD.
-    """
+    """Dollars for a million tokens read, and written, and the date YYYY-MM-DD when they held."""
 
     prompt: float
     new: float

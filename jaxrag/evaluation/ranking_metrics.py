@@ -34,10 +34,7 @@ def ndcg(ranked: Sequence[Hashable], grades: Mapping[Any, int], *, k: int) -> fl
     DCG = sum over ranks r of grade / log2(r + 1), divided by that of the ideal order of all judged
     passages, cut at ``k``, too: the linear gain of trec_eval and BEIR. NaN if no grade is above 0.
 
-    Args:
-      ranked: the ranking, best first.
-      grades: grade of each judged passage; 0 is not relevant.
-      k: ranks that count.
+    ``grades`` are those of the judged passages; 0 is not relevant.
     """
     ideal = _dcg(sorted(grades.values(), reverse=True)[:k])
     return _dcg([grades.get(item, 0) for item in ranked[:k]]) / ideal if ideal else math.nan

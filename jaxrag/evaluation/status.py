@@ -30,11 +30,9 @@ class Status(NamedTuple):
       state: "running" (a process of this machine holds the lock), "finished" (metrics.json exists),
         "failed: " and the error that stopped it, "stopped", or "elsewhere or stopped" (a file was
         written in the last ten minutes, but no process of this machine holds the lock).
-      asked, answered, errors: numbers of questions.
       idle: seconds since the last write.
       left: estimated seconds of engine time that remain; None if no question was answered.
       trigger: share of the answered questions that retrieved; None if none was answered.
-      totals: costs so far, by name.
       dollars_left: estimated dollars of the questions that remain; None without a price of the
         model, or if no question was answered.
     """
@@ -107,10 +105,7 @@ def status(
 ) -> Status:
     """Reads a run directory without changing it.
 
-    Args:
-      path: of the run.
-      now: seconds since the epoch; default: the clock.
-      prices: by the name of a model, as it stands in the run's config.
+    ``now`` are seconds since the epoch (default: the clock); ``prices`` are by the name of a model.
 
     Raises:
       InputError: it is not a run directory, or one of its files is corrupt.

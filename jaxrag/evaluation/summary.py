@@ -69,10 +69,8 @@ class Row:
 def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> list[Row]:
     """Reads runs and compares those of a data set with its baseline run.
 
-    Args:
-      run_dirs: run directories; the order is kept within a data set.
-      baseline: method, label or directory of the run to compare with; where a data set has no
-        such run, its first one is taken.
+    The order is kept within a data set. ``baseline`` is the method, label or directory of the run
+    to compare with; where a data set has no such run, its first one is taken.
 
     Raises:
       InputError: one is not a run directory, two use one id for different questions, or

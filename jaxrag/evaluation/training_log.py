@@ -21,11 +21,7 @@ _PLAIN = frozenset(("loss", "reward"))  # never shares, whatever their values
 class TrainingLog(NamedTuple):
     """Contents of a training's directory.
 
-    Attributes:
-      path: the directory, whose name is the label.
-      config: its settings and the identities of data and models.
-      environments: of the processes that worked on it.
-      steps: the lines of metrics.jsonl; that of step 0 has only evaluations.
+    ``steps`` are the lines of metrics.jsonl; that of step 0 has only evaluations.
     """
 
     path: Path
@@ -42,11 +38,8 @@ class TrainingLog(NamedTuple):
 class Change(NamedTuple):
     """Change of an evaluated metric from the first to the last evaluation.
 
-    Attributes:
-      label: the training, or the number of seeds that are averaged.
-      name: the metric.
-      before, after: its mean over the questions.
-      difference: after minus before, paired by question.
+    ``label`` is the training's, or the number of seeds that are averaged; ``difference`` is after
+    minus before, paired by question.
     """
 
     label: str

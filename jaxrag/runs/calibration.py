@@ -59,11 +59,6 @@ def calibrated(
     The gate scores the first `QUESTIONS` questions of the training split of the run's data, in a
     run of its own in ``workdir``/calibration. What the store has is not computed again.
 
-    Args:
-      run: a `jaxrag.runs.run.Run`.
-      workdir: of the run.
-      execute: executes a run.
-
     Returns:
       The run, and {} if its gate's threshold is a number already; else the ratio that was wanted
       and the one that was reached on the training questions, the threshold, and the questions'

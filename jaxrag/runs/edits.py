@@ -53,11 +53,8 @@ def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
     Classes are chosen before their own settings are set, whatever the order of ``changes``. Every
     changed dataclass is constructed, and so validated, again.
 
-    Args:
-      value: a dataclass.
-      changes: new values by dotted names relative to ``value``: texts, numbers, tuples of these,
-        None, or a dataclass that fits the field's type.
-      name: name of ``value`` in error messages.
+    ``changes`` are new values by dotted names relative to ``value``: texts, numbers, tuples of
+    these, None, or a dataclass that fits the field's type.
 
     Raises:
       InputError: no such setting (the message names the nearest), or a text that does not fit the

@@ -19,13 +19,10 @@ RUN = "run"
 
 
 class Outcome(NamedTuple):
-    """Result of a job.
+    """What a job shows, and the file or directory that it was for: a table, a checkpoint, a report.
 
-    Attributes:
-      shown: lines of text and tables, for the terminal.
-      path: the file or directory that the job was for: a table, a checkpoint, a report.
-      errors: number of questions that failed.
-      width: columns of a terminal that its tables need.
+    ``errors`` is the number of questions that failed, ``width`` that of a terminal's columns that
+    the tables need.
     """
 
     shown: tuple[str | Table, ...]
@@ -73,13 +70,9 @@ def job_directory(workdir: str | Path, record: Mapping[str, Any]) -> Iterator[Pa
 
 
 def locate_file(spec: str, name: str, *, field: str, made: str) -> Path:
-    """The file that a field of a job names: itself, or the directory that holds it.
+    """The file that a field of a job names: itself, or the directory that holds it as ``name``.
 
-    Args:
-      spec: the field's value.
-      name: what the file is called in a directory.
-      field: the job's field, for the error.
-      made: what makes such files, for the error.
+    ``made`` says in the error what makes such files.
 
     Raises:
       InputError: there is none.

@@ -64,12 +64,9 @@ Level = Literal["OK", "WARN", "FAIL"]
 
 
 class CheckResult(NamedTuple):
-    """What a check found.
+    """What was checked, what was seen, and the way out.
 
-    Attributes:
-      level: "FAIL" where results would be wrong, "WARN" where they may be.
-      subject: what was checked.
-      text: what was seen, and the way out.
+    ``level`` is "FAIL" where results would be wrong, "WARN" where they may be.
     """
 
     level: Level
@@ -106,14 +103,9 @@ def _prompts(template: prompts.Template, count: int) -> list[Prompt]:
 def shown_prompts(
     model: LanguageModel, reader: Reader, roles: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Roles of a reader's prompts, each with an example as the model sees it.
+    """Roles of a reader's prompts, each with an example as the model sees it; () are all.
 
     Special tokens are written out. A server that applies its own template gets messages.
-
-    Args:
-      model: the model.
-      reader: names the set of prompts.
-      roles: these only; () is all that the set has.
 
     Raises:
       InputError: the set lacks a role.

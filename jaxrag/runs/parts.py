@@ -101,10 +101,7 @@ def load_tools(
 ) -> tuple[Tools, dict[str, Any]]:
     """The models, index and helpers of a run, as its method uses them; without its questions.
 
-    Args:
-      run: the run.
-      cache: directory of data sets and indexes.
-      given: as in `load`.
+    ``given`` are loaded helpers by the method's field.
 
     Returns:
       The tools, and the identities of language model, retriever and reranker.

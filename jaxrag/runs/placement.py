@@ -23,11 +23,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 class Placement:
     """How models and vectors lie on the devices; 0 and "" leave the defaults.
 
-    Attributes:
-      dtype, quantization, tensor_parallel: as in `Local` and in `Vllm`.
-      data_parallel: as in `Local`.
-      memory: as in `Vllm`.
-      index_memory: ``memory_gb`` of `Exact`.
+    The fields are those of `Local` and `Vllm`; ``index_memory`` is ``memory_gb`` of `Exact`.
     """
 
     dtype: str = ""
@@ -69,12 +65,9 @@ def on_engine(
 
     Runs that inspect the model (DRAGIN, SeaKR) stay on the local engine, the only one that can.
 
-    Args:
-      engine: its name.
-      servers: addresses by the model's name, the checkpoint without "hub:" or "package:"; "" is the
-        address of all others. Only a server that is named gets prompts as tokens of that
-        checkpoint's tokenizer; the chat endpoint is asked otherwise.
-      placement: of the models on the devices.
+    ``servers`` are addresses by the model's name, the checkpoint without "hub:" or "package:"; ""
+    is the address of all others. Only a server that is named gets prompts as tokens of that
+    checkpoint's tokenizer; the chat endpoint is asked otherwise.
     """
 
     def moved(settings: Any) -> Any:

@@ -71,14 +71,10 @@ class Run(RunSettings):
 
 
 class LoadedQuestions(NamedTuple):
-    """The questions of a run with all that answers them, and the contents of config.json.
+    """The questions of a run with all that answers them.
 
-    Attributes:
-      dataset: their data set.
-      questions: the questions.
-      tools: models, index and helpers.
-      corpus: the passages that are searched, or else the data set's.
-      record: contents of config.json.
+    ``corpus`` are the passages that are searched, or else the data set's; ``record`` are the
+    contents of config.json.
     """
 
     dataset: Dataset
@@ -130,9 +126,7 @@ def check(run: Run) -> None:
 def load(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> LoadedQuestions:
     """Loads the data, models, index and helpers of a run.
 
-    Args:
-      run: the run.
-      given: loaded helpers, by the method's field; their settings are ignored.
+    ``given`` are loaded helpers, by the method's field; their settings are ignored.
 
     Raises:
       InputError: something cannot be loaded, or does not meet the method's needs.

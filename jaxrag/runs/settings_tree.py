@@ -31,9 +31,7 @@ def parts_in_use(value: Any) -> Iterator[Any]:
 def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
     """A tree of frozen dataclasses in which each is replaced by ``change`` of it, inner ones first.
 
-    Args:
-      value: a dataclass, a tuple of some, or anything else, which stays as it is.
-      change: takes a dataclass and returns it, or another in its place.
+    What is neither a dataclass nor a tuple of some stays as it is.
     """
     if isinstance(value, tuple):
         return tuple(replaced(one, change) for one in value) if type(value) is tuple else value

@@ -33,8 +33,7 @@ class Share:
       whole: the run's directory, which of several processes the first alone holds.
       directory: where this process writes; the same, if it is the only one.
       questions: of the run.
-      todo: this process's questions that have no answer yet.
-      count: number of this process's questions.
+      todo, count: this process's questions without an answer, and the number of all of its own.
       track: passes figures on, see `jaxrag.core.tracking`.
     """
 

@@ -1,7 +1,6 @@
-"""Answers, searches and reports from Python: what is shown, errors, untrusted text, event loops."""
+"""Answers, searches and reports from Python: what is shown, errors, event loops."""
 
 import asyncio
-import html.parser
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +9,29 @@ import pytest
 import jaxrag
 from jaxrag.api.rag import TracedAnswer
 from jaxrag.core.progress import _console
-from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
+from jaxrag.evaluation.report.trace import trace_steps
 from jaxrag.experiments import ask
 from jaxrag.types import Passage, Question
 from tests.api.small_configs import write_small_configs
 
-HOSTILE = "<script>alert('x')</script> $a$ \x1b]0;title\x07\x1b[31mred\x9b1m \u202egnol\udcff"
+TEXT = "a text"
 TRACE = {
-    "direct": {"text": HOSTILE, "u": 0.61, "raw": HOSTILE + " more"},
+    "direct": {"text": TEXT, "u": 0.61, "raw": TEXT + " more"},
     "gate": {"name": "nll", "retrieve": True, "value": 0.61, "threshold": 0.4},
-    "pseudo_context": HOSTILE,
+    "pseudo_context": TEXT,
     "searches": [
         {"path": "q", "query": "who", "ids": ["a", "b"], "scores": [0.9, 0.8]},
-        {"path": "p", "query": HOSTILE, "ids": ["c"], "scores": [0.7]},
+        {"path": "p", "query": TEXT, "ids": ["c"], "scores": [0.7]},
     ],
     "selected": {
         "ids": ["b"],
         "scores": [-0.2],
         "candidates": [{"id": "b", "s1": 0.8, "s2": 0.5, "score": -0.2}],
     },
-    "loop": {HOSTILE: [HOSTILE]},
+    "loop": {TEXT: [TEXT]},
     "answer": {"text": "two", "raw": "two\nthree"},
 }
-PASSAGES = {"b": Passage("b", HOSTILE, HOSTILE)}
+PASSAGES = {"b": Passage("b", TEXT, TEXT)}
 COST = {"llm_calls": 3, "prompt_tokens": 1200}
 
 
@@ -40,34 +39,6 @@ COST = {"llm_calls": 3, "prompt_tokens": 1200}
 def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = write_small_configs(tmp_path_factory.mktemp("small"))
     return f"{folder / 'configs' / 'dtr.py'}:dtr@tiny"
-
-
-class Tags(html.parser.HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.open: list[str] = []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.add(tag)
-        self.open += [] if tag == "br" else [tag]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_untrusted_text_is_escaped_and_cannot_control_the_terminal() -> None:
-    steps = trace_steps(TRACE, PASSAGES, HOSTILE)
-    text = plain(trace_text(HOSTILE, steps, COST))
-    page = trace_html(HOSTILE, steps, COST)
-    for shown in (text, page):
-        assert not {c for c in shown if ord(c) < 32 and c != "\n"} | {*shown} & {*"\x7f\x9b\u202e"}
-        shown.encode("utf-8")
-    assert "<script>" in text and "<script>" not in page
-    assert Tags(page).tags == {"div", "p", "b", "i", "br", "details", "summary", "code"}
-    assert "mathjax_ignore" in page
 
 
 def test_the_trace_has_all_steps_in_order() -> None:
@@ -142,7 +113,7 @@ def test_answers_are_those_of_a_run_and_work_inside_an_event_loop(
     page = jaxrag.report(results)
     assert page._repr_html_().startswith('<iframe sandbox="allow-scripts"')
     assert all(figure._repr_svg_().startswith("<svg") for figure in page.figures)
-    assert Tags(results._repr_html_()).tags >= {"table", "th", "td"}
+    assert all(tag in results._repr_html_() for tag in ("<table>", "<th>", "<td>"))
 
 
 def read(path: Path) -> Any:
@@ -154,7 +125,7 @@ def read(path: Path) -> Any:
 def test_search_returns_passages_with_scores(config: str) -> None:
     found = jaxrag.search(config, "the 3 of 2", k=3)
     assert len(found) == 3 and list(found.scores) == sorted(found.scores, reverse=True)
-    assert found.passages[0].text in str(found) and Tags(found._repr_html_()).tags
+    assert found.passages[0].text in str(found) and "<th>score</th>" in found._repr_html_()
 
 
 def test_bad_input_is_named(config: str) -> None:

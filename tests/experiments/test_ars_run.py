@@ -136,18 +136,6 @@ def test_the_whole_method_runs_end_to_end(made: Made, tmp_path: Path) -> None:
         assert line["prediction"] == earned[line["question_id"]]["predictions"][k - 1]
 
 
-def test_a_store_in_memory_leaves_nothing(made: Made, tmp_path: Path) -> None:
-    before = execute(full(made), tmp_path / "stored")
-    run = full(made, store="memory")
-    found = execute(run, tmp_path / "run")
-    for timing in read_run(tmp_path / "run").timings.values():
-        assert timing["seconds"] > 0
-    assert found["means"]["exact_match"] == before["means"]["exact_match"]
-    assert read_run(tmp_path / "run").records == read_run(tmp_path / "stored").records
-    execute(full(made, store=str(tmp_path / "other.sqlite")), tmp_path / "again")
-    assert (tmp_path / "other.sqlite").is_file()
-
-
 def with_method(run: Run, **changes: Any) -> Run:
     return dataclasses.replace(run, method=dataclasses.replace(run.method, **changes))
 

@@ -10,9 +10,7 @@ pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
-from jaxrag.experiments import index as index_script
 from jaxrag.experiments import run as script
-from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.config_file import load
@@ -63,28 +61,7 @@ def test_a_run_is_planned_executed_and_resumed(
     assert "vocab.index.json" in dict(plan(small))["index"]
 
 
-def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Path) -> None:
-    run = dataclasses.replace(small, method=dtr.Config(), cache=str(tmp_path / "cache"))
-    for act in (lambda: execute(run, tmp_path / "run"), lambda: plan(run)):
-        with pytest.raises(InputError, match="dtr compares vectors, and the index BM25 has none"):
-            act()
-    assert not any(tmp_path.iterdir())  # nothing was read or built for it
-    plan(dataclasses.replace(run, index=load("configs/dtr.py:dtr@tiny").index))
-
-
 @pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("b=2", "b is 2")])
 def test_invalid_settings_on_the_command_line(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         script.main(["run", "--config=configs/baselines.py:bm25@tiny", f"--config.index.{key}"])
-
-
-def test_scripts_plan_and_build_the_index(tmp_path: Path, capsys: Any) -> None:
-    config = ["--config=configs/baselines.py:bm25@tiny", f"--config.cache={tmp_path}/cache"]
-    workdir = [f"--workdir={tmp_path}/run", "--config.index.k1=1.2"]
-    assert script.main(["run", *config, *workdir, "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert "BM25: " in told and ", not built yet" in told
-    assert index_script.main(["index", *config, "--config.index.k1=1.2"]) == 0
-    assert '"k1":1.2' in capsys.readouterr().out
-    assert script.main(["run", *config, *workdir, "--dry-run"]) == 0
-    assert capsys.readouterr().out.count(", built\n") == 1

@@ -9,9 +9,6 @@ import pytest
 from jaxrag.core import http
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
-from jaxrag.experiments import index as index_script
-from jaxrag.experiments import run as script
-from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.config_file import load
@@ -23,8 +20,6 @@ from jaxrag.steps.reader import Reader
 from jaxrag.types import EngineDown, InputError
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.web.fake_search import KEY, serving
-
-WEB = "from jaxrag.retrieval.web.index import Web\n"
 
 
 @pytest.fixture
@@ -135,26 +130,3 @@ def test_a_refused_query_fails_only_its_question(small: Run, tmp_path: Path) -> 
         assert len(server.asked) == 8
     (failed,) = [r for r in read_run(tmp_path / "run").records if "error" in r]
     assert failed["question"].endswith(" 5") and "refuses this query" in failed["error"]
-
-
-def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Path) -> None:
-    run = dataclasses.replace(small, method=dtr.Config(), index=Web())
-    with pytest.raises(InputError, match="the index Brave has none"):
-        execute(run, tmp_path / "run")
-
-
-def test_the_scripts_accept_a_web_index(small: Run, tmp_path: Path, capsys: Any) -> None:
-    text = (tmp_path / "config.py").read_text()
-    text = text.replace("import Local\n", "import Local\n" + WEB)
-    text = text.replace('index=Exact(BiEncoder(HERE + "/encoder", max_length=32))', "index=Web()")
-    text = text.replace("AIS(k=2)", "Top(k=2)").replace("import AIS", "import Top")
-    (tmp_path / "config.py").write_text(text)
-    with serving() as server:
-        flags = [f"--config={tmp_path}/config.py", f"--config.index.url={server.url}"]
-        flags += ["--config.index.rate=1000.0", "--config.index.count=7"]
-        assert index_script.main(["index", *flags]) == 0 and server.asked == []
-        assert '"count":7' in capsys.readouterr().out
-        workdir = f"--workdir={tmp_path}/run"
-        assert script.main(["run", *flags, workdir, "--dry-run"]) == 0 and server.asked == []
-        assert "not searched, but the web; 0 searches" in capsys.readouterr().out
-        assert script.main(["run", *flags, workdir]) == 0 and server.asked

@@ -44,18 +44,10 @@ def document(
 ) -> str:
     """HTML of a whole page. ``sections`` and ``configs`` are HTML; other texts are escaped.
 
-    The page's policy lets the browser run ``script`` and no other, and load nothing.
-
-    Args:
-      title: the heading.
-      lede: the sentence below the heading.
-      facts: names and values in the page's head.
-      sections: figures and tables.
-      reading: paragraphs on how to read the page.
-      markdown: the tables as text.
-      configs: settings, see `configs`.
-      script: JavaScript of the page; "" for none.
-      data: base64 that the script reads.
+    ``lede`` is the sentence below the heading, ``facts`` are names and values there, ``reading``
+    are paragraphs on how to read the page, ``markdown`` are its tables as text, and ``data`` is
+    base64 that ``script`` reads. The page's policy lets the browser run this script and no other,
+    and load nothing.
     """
     scripts = Template(part("scripts.html")).substitute(data=data, script=script) if script else ""
     return Template(part("page.html")).substitute(

@@ -41,12 +41,7 @@ def latex_table(headings: Sequence[str], rows: Sequence[Sequence[LatexCell]]) ->
 
 
 def latex_file(parts: Mapping[str, str], note: str) -> str:
-    """Several ``tabular`` by their names, with comments that say what they show.
-
-    Args:
-      parts: LaTeX of each table by its name.
-      note: how to read the tables.
-    """
+    """Several ``tabular`` by their names, with comments: the names, and how to read them."""
     comments = [r"Needs \usepackage{booktabs}.", note]
     lines = "".join(f"% {' '.join(text.splitlines())}\n" for text in comments)
     named = (f"\n% {latex_text(name)}\n{table}" for name, table in parts.items())

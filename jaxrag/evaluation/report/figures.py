@@ -169,10 +169,9 @@ def em_against_query_ratio(
 ) -> str:
     """Exact match as the threshold moves.
 
-    Args:
-      position: of a run that retrieved for every question.
-      curve: exact match if its answers are used where the direct answer is not accepted.
-      recorded: position, label, query ratio and exact match of runs with a gate.
+    ``curve`` is exact match if the answers of the run at ``position``, which always retrieved, are
+    used where the direct answer is not accepted; ``recorded`` are position, label, query ratio and
+    exact match of runs with a gate.
     """
     top = max(curve.mean.max(), np.quantile(curve.high, 0.8))
     x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, top)))

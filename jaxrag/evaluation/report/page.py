@@ -70,14 +70,8 @@ def write_report(
 ) -> list[Row]:
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
-    Args:
-      run_dirs: run directories; each is a method on a data set.
-      out_html: file of the page.
-      baseline: as for ``summary.summarise``.
-      columns: of the tables for other programs, as for `export.runs_csv`.
-
-    Returns:
-      The rows of the table.
+    ``baseline`` is as for `summarise`; ``columns`` are those of .csv and .tex, as for
+    `export.runs_csv`. Returns the rows of the table.
 
     Raises:
       InputError: there are no runs, one is not a run directory, or there is no such column.

@@ -151,10 +151,8 @@ def histograms(
 ) -> str:
     """An SVG file of counts as bars.
 
-    Args:
-      title: of the file.
-      panels: by title, counts by label, or the left edges of bins of one width and their counts.
-      x_title: of all panels.
+    ``panels`` are, by title, counts by label, or the left edges of bins of one width and their
+    counts.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -186,11 +184,8 @@ def clouds(
 ) -> str:
     """An SVG file of points, a colour for each cloud; two points are joined by a line.
 
-    Args:
-      title: of the file.
-      panels: clouds by label, by title.
-      x_title, y_title: of all panels.
-      around_origin: whether both axes have the same limits on both sides of 0.
+    ``panels`` are clouds by label, by title. With ``around_origin`` both axes have the same limits
+    on both sides of 0.
     """
 
     def draw(axes: Axes, panel: tuple[str, Mapping[str, Float[np.ndarray, "p 2"]]]) -> None:
@@ -233,11 +228,8 @@ def elements(
 ) -> tuple[int, int, str]:
     """Width and height of a drawing in pixels, and its SVG elements.
 
-    Args:
-      draw: draws a panel on matplotlib's axes.
-      panels: each ``height`` pixels high, in rows of at most ``columns``.
-      legend: names of the series, below the panels.
-      title: above them.
+    ``draw`` draws a panel on matplotlib's axes; panels are ``height`` pixels high, in rows of at
+    most ``columns``.
     """
     from matplotlib import style
     from matplotlib.figure import Figure

@@ -50,10 +50,7 @@ def trace_steps(
 ) -> list[TraceStep]:
     """The steps of a trace in the order in which a method takes them.
 
-    Args:
-      trace: of `jaxrag.types.Answer`.
-      passages: those that the trace names, by id; of others only the id is shown.
-      answer: the final answer.
+    ``passages`` are those that it names, by id; of others only the id is shown.
     """
     return [
         *_decision(trace),

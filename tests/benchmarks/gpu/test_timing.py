@@ -55,13 +55,6 @@ def test_arguments_follow_rules_and_are_the_same_each_time() -> None:
     np.testing.assert_array_equal(given["x"], again["x"])
 
 
-def test_large_arrays_repeat_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "_DRAWN", 4)
-    found = inputs._array((3, 3), jnp.dtype(jnp.float32), None, 0, jax.devices()[0])
-    flat = np.asarray(found).ravel()
-    np.testing.assert_array_equal(flat, np.tile(flat[:4], 3)[:9])
-
-
 def test_a_program_that_takes_over_an_argument_is_called_again_and_again() -> None:
     ready = timing.prepare(step())
     times, made = timing.measure(ready, rounds=3)
