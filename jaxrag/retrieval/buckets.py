@@ -241,18 +241,15 @@ def replicate(params: Any, mesh: Mesh | None) -> Any:
     if mesh is None:
         return params
     sharding = NamedSharding(automatic_mesh(mesh), P())
-    if all(_is_placed(array, sharding) for array in jax.tree.leaves(params)):
+    if all(
+        isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim)
+        for array in jax.tree.leaves(params)
+    ):
         return params
     if mesh.devices.flat[0].platform == "cpu":
         # a NumPy view of a JAX array is aligned, so that the devices need no copies of it
         params = jax.tree.map(lambda array: np.asarray(jnp.asarray(array)), params)
     return jax.device_put(params, sharding, may_alias=True)
-
-
-def _is_placed(array: Any, sharding: NamedSharding) -> bool:
-    """Whether an array is on the devices of a sharding, cut alike."""
-    placed = isinstance(array, jax.Array)
-    return placed and array.sharding.is_equivalent_to(sharding, array.ndim)
 
 
 def joined(blocks: Iterable[np.ndarray], features: int) -> Float[np.ndarray, "n d"]:

@@ -65,6 +65,7 @@ WriteFiles = Callable[[Sequence[tuple[Path, range]], Advance], Generator[File]]
 _READ = 1024  # passages read at a time
 _QUEUED = 2  # blocks that are computed ahead
 _CHUNK = 8192  # rows computed at a time
+_NEW = [".json", ".new"]  # of a manifest that is just being written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,7 +327,8 @@ class _Files:
           InputError: the directory has files and no manifest, or a manifest of something else.
         """
         manifests = part_manifests(self.directory, self.kind)
-        others = [path.name for path in self.directory.glob("*") if not _is_aside(path.name)]
+        names = [path.name for path in self.directory.glob("*") if path.suffixes[-2:] != _NEW]
+        others = [name for name in names if not fnmatch.fnmatch(name, LOCKS)]
         if (self.directory / NAME).exists() or (others and not manifests):
             manifests[NAME] = read_manifest(self.directory, self.kind)
         for manifest in manifests.values():
@@ -350,11 +352,6 @@ class _Files:
             (self.directory / name).unlink()
         for lock in self.directory.glob(PART_LOCKS):  # nobody holds one beside the whole's
             lock.unlink()
-
-
-def _is_aside(name: str) -> bool:
-    """Whether a file is a lock, or a manifest that is just being written."""
-    return fnmatch.fnmatch(name, LOCKS) or name.endswith(".json.new")
 
 
 def check_space(directory: Path, needed: int) -> None:

@@ -183,10 +183,6 @@ def state_of(directory: Path, kind: str, *, verify: bool | None = None) -> str:
     if not directory.exists():
         return "not built yet"
     try:
-        parts = part_manifests(directory, kind).values()
-        if parts and not (directory / NAME).is_file():
-            done = len({file.name for part in parts for file in part.files})
-            return f"unfinished, {done} of its files are there, built in parts; the run goes on"
         manifest = read_manifest(directory, kind)
         if not manifest.complete:
             return f"unfinished, {len(manifest.files)} of its files are there; the run goes on"

@@ -67,10 +67,6 @@ class TokenSearch:
         """Columns of a file, padding included."""
         return self.files[0].tiles * self.files[0].tile
 
-    @property
-    def _on_gpus(self) -> bool:
-        return self.mesh.devices.flat[0].platform == "gpu"
-
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best of each query; ``k`` is at most the number of passages."""
         rankings = []
@@ -98,8 +94,9 @@ class TokenSearch:
     def _best_blocks(self, table: UInt8[Any, "65536 ..."], wanted: int) -> Selected:
         """The ``wanted`` best blocks of each column of the table."""
         if not self.mapped:
+            on_gpus = self.mesh.devices.flat[0].platform == "gpu"
             blocks = kernel.sharded_block_bounds(
-                self.parts[0], table, mesh=self.mesh, axis="rows", at_once=self._on_gpus
+                self.parts[0], table, mesh=self.mesh, axis="rows", at_once=on_gpus
             )
             return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
         table = jax.device_put(table, self.mesh.devices[0])
@@ -140,7 +137,9 @@ class TokenSearch:
         of, at = np.nonzero(second)
         block, lane = (x[of, at][:, None] for x in (selected.blocks, selected.lanes))
         beside = self._columns(block, np.arange(BLOCK))
-        best.add(of[:, None], beside, where=(np.arange(BLOCK) != lane) & self._holds(beside))
+        counts = np.array([file.count for file in self.files])
+        file, column = np.divmod(beside, self.span)  # padding holds no passage
+        best.add(of[:, None], beside, where=(np.arange(BLOCK) != lane) & (column < counts[file]))
         rest = np.where(selected.blocks[:, -1] < 0, -np.inf, bounds[:, -1])
         return best.rankings(), rest < best.kth
 
@@ -151,12 +150,6 @@ class TokenSearch:
         apart = self.files[0].tile // BLOCK
         tile, rest = np.divmod(blocks.astype(np.int64), apart)
         return (tile * BLOCK + lanes) * apart + rest
-
-    def _holds(self, columns: Int[np.ndarray, "q m"]) -> Bool[np.ndarray, "q m"]:
-        """Whether a column has a passage."""
-        counts = np.array([file.count for file in self.files])
-        file, column = np.divmod(columns, self.span)
-        return column < counts[file]
 
     def _search_all(self, query: Float[np.ndarray, " v"], k: int) -> Ranking:
         """Scores every passage: for a query with very many ties."""

@@ -62,7 +62,7 @@ def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, 
     assert build(tmp_path, BuildPart(0, 2)) == 36
     with contextlib.suppress(RuntimeError):
         build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20, block=9))
-    assert state_of(tmp_path, "matrix").startswith("unfinished, 6 of its files are there, built in")
+    assert "holds parts of an index" in state_of(tmp_path, "matrix")
     with pytest.raises(InputError, match=r"holds parts of an index; a build without --shard"):
         open_matrix(tmp_path, FakePassages(COUNT), FakeEncoder())
     (tmp_path / "vectors-00002.npy").write_bytes(b"torn")

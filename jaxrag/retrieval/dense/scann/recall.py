@@ -20,7 +20,7 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.retriever import Retriever
-from jaxrag.types import InputError, Passage
+from jaxrag.types import InputError
 
 QUERIES, NEIGHBOURS = 200, 10
 NAME = "recall.json"
@@ -66,7 +66,8 @@ def measure(exact: Retriever, search: Search, *, leaves: int, target: float, old
     """
     passages = exact.passages
     drawn = np.random.default_rng(0).choice(len(passages), min(QUERIES, len(passages)), False)
-    queries = exact.embed([_query(passage) for passage in passages.get(np.sort(drawn).tolist())])
+    some = passages.get(np.sort(drawn).tolist())
+    queries = exact.embed([p.title or " ".join(p.text.split()[:_WORDS]) for p in some])
     truth = [{*ranking.ids} for ranking in exact.search(queries, NEIGHBOURS)]
     recall = dict(old.of_leaves)
 
@@ -84,7 +85,3 @@ def measure(exact: Retriever, search: Search, *, leaves: int, target: float, old
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)
     return Recall(recall)
-
-
-def _query(passage: Passage) -> str:
-    return passage.title or " ".join(passage.text.split()[:_WORDS])
