@@ -5,12 +5,8 @@ through the network in batches of one fixed shape, the last filled with empty ro
 compiles one program a width, and a text's result does not depend on the rest of its batch.
 
 Several devices get a batch of that shape each, in one program, so that results do not depend on
-their number either. A thread reads and tokenizes texts while the devices compute, and results are
-copied back while the next are computed.
-
-Results are bit-identical as long as the backend, the size of batches and, on a CPU, the number of
-XLA's threads (that of the cores) are the same: CPU matrix products of other shapes or over other
-numbers of threads differ in the last bits.
+their number either. Results are bit-identical as long as the backend, the size of batches and, on a
+CPU, the number of XLA's threads (that of the cores) are the same.
 """
 
 from __future__ import annotations
@@ -194,13 +190,8 @@ def batches(
     """Batches of equal width; full ones as soon as their texts are there.
 
     A text waits for others of its width during two windows at most, then its batch is filled up
-    with empty rows. At the end narrow ones come first.
-
-    Args:
-      windows: consecutive texts, none longer than ``limit``.
-      limit: greatest width.
-      batching: heights.
-      pad_id: fills the rest of a row.
+    with empty rows. At the end narrow ones come first. ``windows`` are consecutive texts, none
+    longer than ``limit``; ``pad_id`` fills the rest of a row.
     """
     waiting: dict[int, list[tuple[int, Tokens]]] = collections.defaultdict(list)
     starts = collections.deque([0] * _WAITING, maxlen=_WAITING)
@@ -277,7 +268,6 @@ def stream(
     Args:
       function: a jitted function of parameters and a batch's arrays, whose keyword arguments are
         static; its results are [b e].
-      params: its parameters.
       texts: texts and pairs, read lazily and from the second window on in another thread.
       network: an encoder, whose ``tokenizer``, ``batching`` (`Batching`) and ``pad_token_id`` of
         ``module.config`` are used.

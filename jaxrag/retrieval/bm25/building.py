@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.core.progress import progress
-from jaxrag.retrieval.bm25.settings import Bm25Settings
-from jaxrag.retrieval.bm25.words import bm25s, split_words
+from jaxrag.retrieval.bm25.words import Bm25Settings, bm25s, split_words
 from jaxrag.retrieval.corpus.builds import array_header, check_space
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError

@@ -19,8 +19,7 @@ from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
-from jaxrag.retrieval.bm25.settings import Bm25Settings
-from jaxrag.retrieval.bm25.words import RULES, bm25s, split_words, version
+from jaxrag.retrieval.bm25.words import RULES, Bm25Settings, bm25s, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages

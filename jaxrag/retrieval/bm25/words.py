@@ -1,7 +1,8 @@
-"""Words of texts, as the library bm25s splits them, and by a rule for scripts that it breaks."""
+"""BM25's settings and words, as the library bm25s splits texts, and by a rule for other scripts."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import itertools
@@ -11,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.retrieval.bm25.settings import Bm25Settings
+from jaxrag.core.checks import check_range
 from jaxrag.text.characters import of_categories
 from jaxrag.types import InputError
 
@@ -30,6 +31,33 @@ _UNSPACED = (
 
 _FORMS = "\u00ad\u0640\u2e80-\u2fdf\ufb00-\ufdff\ufe70-\ufeff\uff01-\uffef"
 """Characters that are forms of others: wide, narrow, joined or stretched; and soft hyphens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bm25Settings:
+    """Settings of a BM25 index; the defaults are near those of Anserini.
+
+    Words are runs of two or more letters, digits and underscores, in lower case; in scripts without
+    blanks, characters and pairs of them (see `split_words`). A passage that shares no word with the
+    query is not found. A word of f of the n passages weighs idf = log(1 + (n - f + 1/2) / (f +
+    1/2)), as in Lucene. The index has no vectors, so AIS cannot select from it.
+
+    Attributes:
+      k1: saturation of a word's frequency; at 0, further occurrences add nothing.
+      b: penalty of long passages, 0 to 1.
+      stopwords: words left out: "english" (Lucene's 33), "english_plus" (180), another language of
+        bm25s, or "none".
+      stemmer: Snowball stemmer: "porter", "english", another language, or "none".
+    """
+
+    k1: float = 0.9
+    b: float = 0.4
+    stopwords: str = "english"
+    stemmer: str = "porter"
+
+    def __post_init__(self) -> None:
+        check_range(k1=self.k1)
+        check_range(1, b=self.b)
 
 
 def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]:

@@ -206,9 +206,7 @@ def build_shards(
     Args:
       directory: made if need be; locked against other builds.
       settings: all that determines the files, among it "shard_rows" and "passages" with "count".
-      write: writes files of some rows.
       kind: of the manifest.
-      stem: how the files' names begin.
       row_bytes: disk space of a row, checked beforehand.
       label: for the progress bar.
       part: of the files that this process builds.

@@ -87,7 +87,7 @@ def write_rows(
     Args:
       directory: made by this call; another process may complete it with the same rows meanwhile.
       splits: rows by split name; none may be empty.
-      kind: kind of rows ("passages"), checked when they are opened.
+      kind: of rows ("passages"), checked when they are opened.
       fields: each field's type, ``str`` or ``list`` (of strings).
       about: plain JSON for the manifest; not part of the content hash.
       finish: called with the unfinished directory after all rows are written; may add files.

@@ -114,12 +114,11 @@ def write_matrix(
 ) -> None:
     """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
 
-    Encoded rows are kept, up to the last that reached the disk; missing or damaged shards are
-    encoded again. A resumed build writes the same files as an uninterrupted one.
+    Encoded rows are kept, up to the last that reached the disk. A resumed build writes the same
+    files as an uninterrupted one.
 
     Args:
       passages: the corpus; row i of the matrix belongs to passage i.
-      encoder: its ``stream_passages`` makes the vectors.
       directory: made if need be.
       shard_rows: rows of one file.
       dtype: stored precision.

@@ -54,7 +54,6 @@ class BagTokenizer:
     title; tokens below ``first``, special and unused ones, are left out.
 
     Attributes:
-      tokenizer: the checkpoint's.
       identity: canonical JSON of all that determines the sets. The network's weights do not, so
         one index serves a model throughout its training.
       first: the first token id that counts, 999 for BERT's vocabulary.

@@ -225,7 +225,6 @@ def write_sparse(
 
     Args:
       passages, directory, shard_rows, part: see `jaxrag.retrieval.dense.matrix.write_matrix`.
-      encode: computes ids and weights [n length].
       identity: canonical JSON of all that determines the results of ``encode``.
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.

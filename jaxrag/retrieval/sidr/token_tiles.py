@@ -7,9 +7,8 @@ A file holds the passages of some rows as one uint16 array [s tile]:
 * the tiles, each ``width`` rows of token ids (see `jaxrag.functional.bag_of_tokens`).
 
 Within a file passages are sorted by their number of tokens, so that there is little padding: a
-passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each, where rows of one width
-would take the longest passage's 110. That is as small as ids packed without gaps and pointers to
-them, and the processor reads the memory map itself, without unpacking or copying.
+passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each. The processor reads the
+memory map itself, without unpacking or copying.
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@ tree of partitions selects some leaves, asymmetric hashing scores their rows, an
 scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
 
 Memory holds the codes (a byte for four dimensions); vectors of candidates are read from the matrix
-on disk. Training takes a sample of the rows, and rows are coded chunk by chunk.
-
-Training and codes depend on nothing but the matrix and the settings, as far as the machine's
-float32 arithmetic does; an index's identity contains the hash of its files.
+on disk. Training and codes depend on nothing but the matrix and the settings, as far as the
+machine's float32 arithmetic does; an index's identity contains the hash of its files.
 """
 
 from __future__ import annotations
