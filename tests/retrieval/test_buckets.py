@@ -17,27 +17,6 @@ from jaxrag.types import InputError
 from tests.models.bert import small_bert
 
 
-@pytest.mark.parametrize(
-    ("length", "limit", "width"),
-    [
-        (1, 512, 8),
-        (8, 512, 8),
-        (9, 512, 16),
-        (17, 512, 24),
-        (65, 512, 80),  # steps of 16 from 64 to 128
-        (113, 512, 128),
-        (128, 512, 128),
-        (129, 512, 160),  # steps of 32 from 128 to 256, of 64 to 512
-        (250, 512, 256),
-        (257, 512, 320),
-        (500, 512, 512),
-        (42, 45, 45),  # never past the limit
-    ],
-)
-def test_bucket_widths_by_hand(length, limit, width):
-    assert bucket_width(length, limit=limit) == width
-
-
 def test_widths_are_few_and_not_wasteful():
     widths = [bucket_width(n, limit=8192) for n in range(1, 8193)]
     assert len(set(widths)) == 8 + 7 * 4  # eight to 64, then four for each doubling
@@ -72,7 +51,7 @@ def test_every_text_comes_once_in_a_batch_of_its_width(lengths, size, devices):
         )
         for place, row in enumerate(batch.rows):
             length = lengths[row]
-            assert width == bucket_width(length, limit=100)
+            assert width == bucket_width(length, limit=100) <= 100
             assert batch.lengths[place] == length
             assert batch.ids[place].tolist() == [*inputs[row].ids, *[-1] * (width - length)]
             assert batch.segments[place, :length].tolist() == inputs[row].segments
@@ -80,19 +59,6 @@ def test_every_text_comes_once_in_a_batch_of_its_width(lengths, size, devices):
         assert (batch.ids[empty:] == -1).all() and not batch.lengths[empty:].any()
         seen += batch.rows
     assert sorted(seen) == list(range(len(lengths)))
-
-
-def test_batches_by_hand():
-    # 64 tokens a batch and at least four rows: eight of 8, four of 16, and four of 24 and of 56,
-    # where two and one would do. Full ones come at once, then widths go up; orders stay.
-    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 13, 50, 14, 9, 16, 15, 5]))]
-    assert found == [
-        ([1, 3, 4, 5], (4, 16)),
-        ([7], (8, 8)),
-        ([6], (4, 16)),
-        ([0], (4, 24)),
-        ([2], (4, 56)),
-    ]
 
 
 def test_a_text_waits_two_windows_for_others_of_its_width():
@@ -209,27 +175,6 @@ def test_an_error_of_the_tokenizer_comes_through_and_ends_the_thread(monkeypatch
     np.testing.assert_array_equal(next(stopped), wanted[:16])
     stopped.close()
     assert threading.active_count() == before
-
-
-def test_the_next_texts_are_tokenized_while_the_device_computes(monkeypatch):
-    monkeypatch.setattr(buckets, "_LEAST_WINDOW", 16)
-    some, wanted = numbers(64)
-    network, ahead = Numbers(Batching(64, ONE)), threading.Event()
-    plain, windows = network.tokenizer, []
-
-    def tokenizer(texts, pairs, **options):
-        windows.append(len(texts))
-        if len(windows) == 3:
-            ahead.set()
-        return plain(texts, pairs, **options)
-
-    def compute(*arguments, **static):  # the first batch takes until a third window is read
-        assert ahead.wait(timeout=30)
-        return total(*arguments, **static)
-
-    network.tokenizer = tokenizer
-    np.testing.assert_array_equal(np.concatenate(network.run(some, compute)), wanted)
-    assert windows == [16] * 4
 
 
 class Memory:
