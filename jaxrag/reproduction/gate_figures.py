@@ -45,14 +45,14 @@ def in_group(group: Group, metric: Metric) -> Measure:
     """
 
     def measure(results: Results) -> Measured:
-        triggered = _by_question(results, "trigger", JOB)
+        triggered = results.scored(JOB).measure("trigger").values
         read = ALWAYS if group == "dq_retrieval" else JOB
         wanted = float(group == "non_dq_retrieval")
-        own = [triggered.get(name) == wanted for name in results.questions(read)]
-        dataset = name_of(results.run(read).config, "dataset")
+        run = results.scored(read)
+        own = [triggered.get(name) == wanted for name in run.questions]
+        dataset = name_of(run.run.config, "dataset")
         column = metric if isinstance(metric, str) else metric(dataset)
-        values = np.where(own, results.scores(read)[column], math.nan)
-        return results.scored(read).mean(values)
+        return run.mean(np.where(own, run.scores[column], math.nan))
 
     return measure
 
@@ -80,7 +80,9 @@ def threshold_curves(
     """
     series = _made(results, {job: (job,) for job in jobs})
     numbers = _by_label(
-        results, series, lambda outputs, job: _accepted(*direct_answers(outputs.run(job).records))
+        results,
+        series,
+        lambda outputs, job: _accepted(*direct_answers(outputs.scored(job).run.records)),
     )
     panels = [
         plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
@@ -101,8 +103,9 @@ def ratio_curves(
     numbers: dict[str, dict[str, dict[str, Points]]] = {}
 
     def points(outputs: Results, job: str, metric: str) -> Points:
-        u, _ = direct_answers(outputs.run(job).records)
-        return _points(ratio_curve(u, outputs.scores(job)[metric]))
+        scored = outputs.scored(job)
+        u, _ = direct_answers(scored.run.records)
+        return _points(ratio_curve(u, scored.scores[metric]))
 
     for dataset, outputs in results.items():
         labels, numbers[dataset] = distinct(outputs, series), {}
@@ -184,7 +187,7 @@ def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
     label, jobs = next(iter(series.items()))
     if len(distinct(first, series)) > 1 or label != jobs[0]:
         return []
-    return [name_of(first.run(label).config, "language_model")]
+    return [name_of(first.scored(label).run.config, "language_model")]
 
 
 def distinct(results: Results, series: Series) -> list[str]:
@@ -200,9 +203,9 @@ def _gain_points(results: Results, of: GainOf) -> Points:
 
     Its last point has the values by question, to pair it with others.
     """
-    u, right = direct_answers(results.run(of.direct).records)
-    retrieved = _by_question(results, "exact_match", of.retrieved)
-    names = results.questions(of.direct)
+    direct = results.scored(of.direct)
+    u, right = direct_answers(direct.run.records)
+    retrieved, names = results.scored(of.retrieved).measure("exact_match").values, direct.questions
     gain = np.array([retrieved.get(name, math.nan) for name in names]) - right
     points = _accepted(u, gain)
     if points:
@@ -225,8 +228,3 @@ def _points(curve: ThresholdCurve) -> Points:
         {n: v if math.isfinite(v) else None for n, v in zip(curve._fields, row, strict=True)}
         for row in zip(*(column.tolist() for column in curve), strict=True)
     ]
-
-
-def _by_question(results: Results, metric: str, job: str) -> dict[str, float]:
-    values = results.scores(job)[metric].tolist()
-    return dict(zip(results.questions(job), values, strict=True))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxrag.core import jsonl
 from jaxrag.core.hashing import digest_file
@@ -71,25 +70,13 @@ class Results:
         """A run with its metrics; of a job that executes a run, that run."""
         return ScoredRun(read_run(_run_directory(self.directories[job])))
 
-    def run(self, job: str = JOB) -> RunRecords:
-        """The records of a run."""
-        return self.scored(job).run
-
     def runs(self) -> Iterator[tuple[str, RunRecords]]:
         """Names and records of the jobs that answered questions, so not of trainings."""
         for job, directory in self.directories.items():
             if directory.is_dir():
                 with contextlib.suppress(InputError):  # not a run
-                    if self.run(job).records:
-                        yield job, self.run(job)
-
-    def scores(self, job: str = JOB) -> Mapping[str, Float[np.ndarray, " q"]]:
-        """All metrics of a run, one value per question (see `jaxrag.evaluation.metrics`)."""
-        return self.scored(job).scores
-
-    def questions(self, job: str = JOB) -> list[str]:
-        """The ids of a run's questions, in the order of `scores`."""
-        return self.scored(job).questions
+                    if (run := self.scored(job).run).records:
+                        yield job, run
 
     @property
     def seconds(self) -> float:
@@ -120,7 +107,7 @@ def total_cost(results: Results) -> Measured:
             f"{generator} has no price: add it to a JSON file and name that by $JAXRAG_PRICES (see "
             "jaxrag/evaluation/prices.py)."
         )
-    price, records = listed[generator], results.run().records
+    price, records = listed[generator], results.scored().run.records
     each = [len(records) * price.of_question(record.get("cost", {})) for record in records]
     names = (record["question_id"] for record in records)
     return Measured(interval(np.array(each)), dict(zip(names, each, strict=True)))
@@ -131,7 +118,7 @@ def wall_seconds(results: Results) -> Measured:
 
     What a store held is not waited for, so the run must have a store of its own.
     """
-    run = results.run()
+    run = results.scored().run
     seconds = answering_seconds(run.path)
     return Measured(Interval(seconds, seconds, seconds, len(run.records)))
 

@@ -104,12 +104,12 @@ def any_of(metric: str, jobs: Sequence[str]) -> Measure:
     """
 
     def measure(results: Results) -> Measured:
-        first = results.questions(jobs[0])
+        first = results.scored(jobs[0])
         columns = []
         for job in jobs:
-            values = dict(zip(results.questions(job), results.scores(job)[metric], strict=True))
-            columns.append([values.get(name, np.nan) for name in first])
-        return results.scored(jobs[0]).mean(np.max(np.array(columns), axis=0))
+            values = results.scored(job).measure(metric).values
+            columns.append([values.get(name, np.nan) for name in first.questions])
+        return first.mean(np.max(np.array(columns), axis=0))
 
     return measure
 

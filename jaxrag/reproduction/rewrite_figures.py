@@ -150,10 +150,8 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
         "Rewriter-K": _of_table(read_table(results.directories["generated"])),
     }
     for name, job in {"ARS-RAG": "ars", "RAG": "rag"}.items():
-        scores = results.scores(job)["f1" if is_open else "exact_match"]
-        defined = ~np.isnan(scores)
-        ids = [ident for ident, there in zip(results.questions(job), defined, strict=True) if there]
-        by_order[name] = _Scores(ids, scores[defined][:, None])
+        values = results.scored(job).measure("f1" if is_open else "exact_match").values
+        by_order[name] = _Scores([*values], np.array([*values.values()])[:, None])
     return by_order, "F1 %" if is_open else "accuracy %"
 
 
@@ -166,7 +164,7 @@ def _test_ids(table: RewardTable) -> list[str]:
 
 
 def _answered(results: Results, job: str, column: str) -> _Scores:
-    records = [r for r in results.run(job).records if "error" not in r]
+    records = [r for r in results.scored(job).run.records if "error" not in r]
     scores = np.array([reward_line(r, "test")[column] for r in records], np.float64)
     return _Scores([r["question_id"] for r in records], scores)
 

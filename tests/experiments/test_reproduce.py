@@ -51,7 +51,7 @@ class Trained:
 
 def draw(title: str, results: Mapping[str, Results]) -> list[Picture]:
     counts = {
-        data: {job: int(one.scores(job)["exact_match"].sum()) for job in one.directories}
+        data: {job: int(one.scored(job).scores["exact_match"].sum()) for job in one.directories}
         for data, one in results.items()
     }
     return [Picture("<svg></svg>", counts)]

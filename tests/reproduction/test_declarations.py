@@ -62,12 +62,3 @@ def test_claims_are_tied_to_printed_rows(claim: Claim) -> None:
 
 def test_claims_have_ids_of_their_own() -> None:
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) > 50
-
-
-def test_printed_effects_of_a_claim() -> None:
-    by_id = {one.id: one for one in CLAIMS if isinstance(one, Claim)}
-    claim = by_id["pairs/webq"]
-    # PAIRS 23.08, DPR-AIS 22.00
-    assert printed_effects(claim, printed_tables()[claim.table]) == [pytest.approx(1.08)]
-    fewer = by_id["dtr/dual-path-7b"]
-    assert len(printed_effects(fewer, printed_tables()[fewer.table])) == 5
