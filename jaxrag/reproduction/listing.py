@@ -57,7 +57,7 @@ def listing(
     for paper in papers:
         names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
         rows = [
-            (name, _number([name]), _subject(name, declared), _state(name, declared, directories))
+            (name, _number([name]), subject(name, declared), _state(name, declared, directories))
             for name in names
             if name not in declared.left_out
         ]
@@ -93,7 +93,8 @@ def all_names(declared: Declarations) -> list[str]:
     return sorted(names, key=order)
 
 
-def _subject(name: str, declared: Declarations) -> str:
+def subject(name: str, declared: Declarations) -> str:
+    """What a table or figure shows; "" if it is not declared."""
     if name in declared.figures:
         return declared.figures[name].title
     printed = printed_tables().get(name)

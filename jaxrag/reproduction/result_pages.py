@@ -15,7 +15,7 @@ from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, FigureClaim
 from jaxrag.reproduction.claims_page import comparison_text, judge
-from jaxrag.reproduction.listing import all_names, parts_text, read_result, result_files
+from jaxrag.reproduction.listing import all_names, parts_text, read_result, result_files, subject
 from jaxrag.reproduction.printed.comparison import (
     Cell,
     metric_label,
@@ -56,7 +56,8 @@ def write_pages(
         parts, missing = [_HEAD.format(paper=title)], []
         for name in names:
             files = result_files((workdir, directory), name).values()
-            parts += [f"## {_title(declared, name)}\n"] if files else []
+            about = filter(None, (_number(name), subject(name, declared)))
+            parts += [f"## {': '.join(about)}\n"] if files else []
             parts += [_part(declared, claims, name, file, directory) for file in files]
             missing += [] if files or name in declared.left_out else [_number(name)]
         parts += [f"Not made yet: {', '.join(missing)}.\n"] if missing else []
@@ -70,12 +71,6 @@ def _number(name: str) -> str:
     """ "Table 2" of "dtr/table2"."""
     text = name.partition("/")[2].replace("_", " ").capitalize()
     return text.replace("Table", "Table ").replace("Figure", "Figure ")
-
-
-def _title(declared: Declarations, name: str) -> str:
-    figure, printed = declared.figures.get(name), printed_tables().get(name)
-    about = figure.title if figure else printed.caption if printed else ""
-    return f"{_number(name)}: {about}" if about else _number(name)
 
 
 def _part(
