@@ -19,7 +19,6 @@ from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import e5
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
-from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 READER = "hub:Qwen/Qwen2.5-3B-Instruct"
@@ -143,16 +142,6 @@ def test_no_printed_value_beside_a_substitute() -> None:
     assert all(
         c.printed is None for c in table_cells(table, printed, "paper", {}, substituted=True)
     )
-
-
-@pytest.mark.parametrize("name", [*ALL.tables, *ALL.figures])
-def test_every_table_takes_another_reader_encoder_and_corpus(name: str) -> None:
-    jobs = jobs_of(
-        name, f"--reader={READER}", "--encoder=hub:a/b", "--corpus=gold+10", "--sizes=small"
-    )
-    readers = [job.model for job in jobs if isinstance(job, Run)]
-    own = {"selfrag_llama2_7b", "selfrag"}
-    assert {model.name for model in readers} <= {"Qwen2.5-3B-Instruct", *own}
 
 
 @pytest.mark.parametrize(
