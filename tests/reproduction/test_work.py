@@ -50,6 +50,14 @@ def test_a_job_comes_after_those_that_it_needs_and_is_executed_once(tmp_path: Pa
     assert again.execute([first]) == 0 and len(EXECUTED) == 3
 
 
+def test_only_what_is_wanted_is_executed(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    work = Work(tmp_path)
+    work.add(lambda made: Count("run", str(made(Count("training")))))
+    work.execute([work.add(lambda made: Count("alone"))])
+    assert EXECUTED == ["alone"]
+
+
 def test_a_job_with_errors_is_executed_again(tmp_path: Path) -> None:
     EXECUTED.clear()
     work = Work(tmp_path)
