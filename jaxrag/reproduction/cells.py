@@ -121,8 +121,7 @@ class _Measured:
         if compared is not None and row.minus is not None:
             ours, theirs = (self._value(n, column, compared) for n in (number, row.minus))
             return None if ours is None or theirs is None else difference(ours, theirs)
-        left_out = self._table.without(row.method, self._scale)
-        if outputs is None or left_out or not outputs.there:
+        if outputs is None or not outputs.there:
             return None
         measures = {**self._table.measures, **self._table.lines[row.method].measures}
         if metric in measures:

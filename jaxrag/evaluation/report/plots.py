@@ -117,7 +117,6 @@ def bars(
     *,
     legend: Sequence[str],
     y_title: str,
-    y: Range | None = None,
 ) -> str:
     """An SVG file of bars with intervals, by group and series; one without questions is left out.
 
@@ -141,7 +140,7 @@ def bars(
             labels.append("\n".join(textwrap.fill(text, letters) for text in texts))
         axes.set_xticks(range(len(groups)), labels)
         axes.tick_params(axis="x", length=0)
-        axes.set(ylabel=y_title, ylim=y)
+        axes.set(ylabel=y_title)
 
     return _file(title, draw, [groups], legend)
 
