@@ -1,4 +1,4 @@
-"""Figures of the bandit report: learning curves and choices of K; "" without data."""
+"""Figures of the bandit report: learning curves and choices of K."""
 
 from __future__ import annotations
 
@@ -29,31 +29,21 @@ def figures(table: Table, lines: Sequence[Line]) -> list[str]:
       table: of bandit.json.
       lines: of curves.jsonl.
     """
-    return [learning(table, lines), side_by_side(table, lines), choices(table)]
-
-
-def learning(table: Table, lines: Sequence[Line]) -> str:
-    """Mean reward of the learner by epoch, on training and test questions."""
-    learner = _learner(table)
-    own = [x for x in lines if x["scheme"] == "weighted" and x["policy"] == learner]
-    if not own:
-        return ""
-    values = {part: np.array([line[part] for line in own]) for part in ("train", "test")}
-    note = f"{learner}: mean of {len(own)} seeds, band: one standard deviation. Lines: the test "
-    return _rewards(table, values, f"Reward by epoch, {learner}", note)
-
-
-def side_by_side(table: Table, lines: Sequence[Line]) -> str:
-    """Mean test reward by epoch of every trained policy; empty for a single one."""
-    by_policy: dict[str, list[Any]] = {}
-    for line in lines:
-        if line["scheme"] == "weighted":
-            by_policy.setdefault(line["policy"], []).append(line["test"])
-    if len(by_policy) < 2:
-        return ""
-    values = {name: np.array(rewards) for name, rewards in by_policy.items()}
-    note = "Test questions; mean over seeds, band: one standard deviation. Lines: the "
-    return _rewards(table, values, "Policies by epoch", note)
+    learner, test = _learner(table), dict[str, list[Sequence[float]]]()
+    weighted = [line for line in lines if line["scheme"] == "weighted"]
+    for line in weighted:
+        test.setdefault(line["policy"], []).append(line["test"])
+    drawn, band = [], "band: one standard deviation. Lines: the "
+    if seeds := test.get(learner):
+        train = [line["train"] for line in weighted if line["policy"] == learner]
+        note = f"{learner}: mean of {len(seeds)} seeds, {band}test "
+        values = {"train": np.array(train), "test": np.array(seeds)}
+        drawn.append(_rewards(table, values, f"Reward by epoch, {learner}", note))
+    if len(test) > 1:
+        values = {name: np.array(rewards) for name, rewards in test.items()}
+        note = f"Test questions; mean over seeds, {band}"
+        drawn.append(_rewards(table, values, "Policies by epoch", note))
+    return [*drawn, choices(table)]
 
 
 def _rewards(
