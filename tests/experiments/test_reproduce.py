@@ -205,7 +205,7 @@ OTHERS = ["--reader=hub:Qwen/Qwen2.5-3B-Instruct", "--encoder=hub:a/b", "--corpu
     [
         (OTHERS, "ars/figure8: ", "", "hub:(meta-llama|Qwen/Qwen2.5-7B|BAAI)"),
         (["--fidelity=released"], "dtr/figure18: ", "", "hub:BAAI/bge-large"),
-        (["--only=7B"], "dtr/table2: ", "r3/table8 is left out: r3/table8 has no '7B'", "70B"),
+        (["--only=7B"], "dtr/table2: ", "r3/table8 has no '7B'", "hub:Qwen/Qwen2.5-32B"),
     ],
 )
 def test_dry_runs_of_all_tables(
