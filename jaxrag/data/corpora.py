@@ -240,7 +240,8 @@ def build_corpus(
     An interrupted build goes on when it is called again.
 
     Args:
-      name, cache: key of `CORPORA`, and where `corpus_directory` is.
+      name: key of `CORPORA`.
+      cache: where `corpus_directory` is.
       path: of the published file, plain or packed, or of the archive that has it; None if the
         corpus is built.
       any_size: accept another number of passages than the published one, also of a corpus that is
