@@ -99,13 +99,10 @@ class RunDirectory:
     ) -> RunDirectory:
         """Starts a run, or continues an interrupted one with the same ``config``.
 
-        Args:
-          path: the directory, created if missing.
-          config: plain JSON of everything that determines results (settings, identities of data
-            and models). The report reads ``method.name``, ``dataset.name``, ``language_model``
-            and ``retriever``.
-          environment: recorded beside the config, and may change between sessions; by default
-            package versions, devices and commit of this process.
+        ``config`` is plain JSON of everything that determines results (settings, identities of data
+        and models). The report reads ``method.name``, ``dataset.name``, ``language_model`` and
+        ``retriever``. ``environment`` is recorded beside it, and may change between sessions; by
+        default package versions, devices and commit of this process.
 
         Raises:
           InputError: another process is writing there, the directory holds a run with another
@@ -117,7 +114,12 @@ class RunDirectory:
         plain = json.loads(jsonl.encode("config", config))
         with explain_limits(path):
             make_directory(path, "a run directory")
-            lock = _take_lock(path)
+            lock = open_own(path / ".lock", os.O_RDWR)
+            if not take_lock(lock, path):
+                os.close(lock)
+                raise InputError(
+                    f"another process is writing to {path}; wait for it or use another directory."
+                )
         try:
             _write_or_check_config(path, plain, dict(environment or describe_environment()))
             _check_answers(path)
@@ -366,16 +368,6 @@ def _check_answers(path: Path) -> None:
             "Restore it; or delete it and metrics.json, and run again: results that are in the "
             "store are reused. To keep its lines as they are, delete metrics.json alone."
         )
-
-
-def _take_lock(path: Path) -> int:
-    lock = open_own(path / ".lock", os.O_RDWR)
-    if not take_lock(lock, path):
-        os.close(lock)
-        raise InputError(
-            f"another process is writing to {path}; wait for it or use another directory."
-        )
-    return lock
 
 
 def describe_environment() -> dict[str, Any]:
