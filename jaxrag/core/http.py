@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import codecs
 import contextlib
 import email.utils
 import functools
-import http.cookiejar
+import html
 import ipaddress
 import logging
 import os
@@ -38,11 +37,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
 _MOST_BYTES = 16_000_000  # of a response, unpacked: 100,000 tokens with log-probabilities
 _MARKS, _MOST_MARKS = (b"[", b"{", b",", b"\\", b"&", b"%"), 2_000_000  # values, escapes
 _QUOTED = 500  # characters of a response that an error message quotes
-_MOST_MASKED = 100_000  # bytes of a response with the key in it
 _SHORT = 16  # characters; a shorter key, such as EMPTY, may be a word of an answer
+_TIMEOUTS = httpx.Timeout(None, connect=10.0).as_dict()
+_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "jaxrag"}
 
 T = TypeVar("T")
-_starting = threading.Lock()  # `functools.cache` may start two loops at once
 
 
 class TransientError(Exception):
@@ -62,7 +61,7 @@ class _Server:
     """An address with its open requests, and the times until which it gets no new requests."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.url, self.transport = url, _transport(url)
         self.busy = 0
         self.most = 0  # open requests that it gets; rises while it keeps up
         self.failures = 0  # in a row
@@ -107,9 +106,9 @@ class HttpClient:
     Args:
       urls: addresses of equivalent servers, up to the path.
       headers: headers of every request.
-      secrets: strings such as keys in ``headers``. They are removed from error messages, and those
-        of 16 characters or more from everything that a server sends back; an answer that has one in
-        a form that cannot be removed is an error.
+      secrets: strings such as keys in ``headers``. Messages have *** in their place, and so have
+        answers in place of those of 16 characters or more. Of an answer that spells such a one
+        otherwise (`_spells`) nothing is shown or read.
       timeout: seconds of an attempt, from sending it to the last byte of the response.
       patience: seconds of a request, over all attempts.
       rate: largest number of attempts per second; None for no limit.
@@ -148,25 +147,20 @@ class HttpClient:
                 f"be above 0, patience at least 0, all finite and below {longest:g}."
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
-        self._secret = _pattern(secrets)
-        self._long_secret = _pattern([secret for secret in secrets if len(secret) >= _SHORT])
-        long = [form for s in secrets if len(s) >= _SHORT for form in _disguised(s)]
-        self._condensed = {_condensed(form.encode()) for form in long}
+        self._headers = {**_HEADERS, **headers}
+        self._secrets = [secret for secret in secrets if secret]
+        self._long_secrets = [secret for secret in secrets if len(secret) >= _SHORT]
         self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
         self._final = final
         self._concurrency = concurrency
         for server in self._servers:
             server.most = min(_FIRST_OPEN, concurrency)
-        self._lock, self._spacing, self._next = (
-            threading.Condition(),
-            1 / rate if rate else 0.0,
-            0.0,
-        )
-        self._client = _client(urls, headers)
+        self._lock, self._next = threading.Condition(), 0.0
+        self._spacing = 1 / rate if rate else 0.0
         self._loop = _loop()
         # garbage may be collected in the loop's own thread, where waiting would never end
-        self._close = weakref.finalize(self, _start, self._loop, self._client.aclose)
+        self._close = weakref.finalize(self, _start, self._loop, _close, self._servers)
         self._close.atexit = False
 
     def request(
@@ -265,20 +259,22 @@ class HttpClient:
         body: Mapping[str, Any] | None,
         parameters: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        where = server.url + path
+        where, headers = server.url + path, self._headers
+        request = httpx.Request(method, where, params=parameters, headers=headers, json=body)
+        request.extensions = {"timeout": _TIMEOUTS}
         try:
-            response, data = _start(
-                self._loop, self._fetch, method, where, body, parameters
-            ).result()
+            response, data = _start(self._loop, self._fetch, server, request).result()
         except TimeoutError:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
-            proxy = " (by the environment's proxy)" if _has_proxy(where) else ""
+            proxy = " (by the environment's proxy)" if _proxy(where) else ""
             said = f"{type(error).__name__}: {self._quote(error)}"
             raise TransientError(f"{where}{proxy}: {said}") from None
-        data = self._masked(data, where)
+        for secret in self._long_secrets:
+            data = data.replace(secret.encode(), b"***")
         text, status = data.decode("utf-8", "replace"), response.status_code
-        quote = self._quote(text)
+        hidden, quote = _spells(text, self._long_secrets), self._quote(text)
+        text = "" if hidden else text
         if status in TRANSIENT and not self._final(status, text):
             raise TransientError(
                 f"{where} answers {status}: {quote}", pause=self._requested_pause(response)
@@ -290,6 +286,8 @@ class HttpClient:
             quote = "the environment's proxy asks for a name and a password"
         if status != 200:
             raise self._refused(status, text, f"{where} refuses ({status}): {quote}")
+        if hidden:
+            raise InputError(f"{where}: {quote}, so nothing of it is read.")
         try:
             value = parse_json(data)
         except ValueError:
@@ -298,42 +296,20 @@ class HttpClient:
             raise TransientError(f"{where} answers something else than a JSON object: {quote}")
         return value
 
-    async def _fetch(
-        self, method: str, where: str, body: Any, parameters: Mapping[str, str] | None
-    ) -> tuple[httpx.Response, bytes]:
+    async def _fetch(self, server: _Server, request: httpx.Request) -> tuple[httpx.Response, bytes]:
         """A response and its unpacked body; TransientError if that has too many bytes or values."""
         data = bytearray()
-        async with (
-            asyncio.timeout(self._timeout),
-            self._client.stream(method, where, json=body, params=parameters) as response,
-        ):
-            async for piece in response.aiter_bytes():
-                data += piece
-                if len(data) > _MOST_BYTES:
-                    raise TransientError(f"{where} answers more than {_MOST_BYTES / 1e6:.0f} MB")
+        async with asyncio.timeout(self._timeout):
+            response = await server.transport.handle_async_request(request)
+            async with contextlib.aclosing(response):
+                async for piece in response.aiter_bytes():
+                    data += piece
+                    if len(data) > _MOST_BYTES:
+                        most = f"{_MOST_BYTES / 1e6:.0f} MB"
+                        raise TransientError(f"{server.url} answers more than {most}")
         if sum(map(data.count, _MARKS)) > _MOST_MARKS:
-            raise TransientError(f"{where} answers over {_MOST_MARKS:,} values and escapes")
+            raise TransientError(f"{server.url} answers over {_MOST_MARKS:,} values and escapes")
         return response, bytes(data)
-
-    def without_key(self, text: str) -> str:
-        """A text that was made of an answer, such as by decoding entities, without long secrets."""
-        return self._masked(text.encode("utf-8", "replace"), self._servers[0].url).decode()
-
-    def _masked(self, data: bytes, where: str) -> bytes:
-        if not self._holds_secret(data):
-            return data
-        if len(data) <= _MOST_MASKED:
-            data = self._long_secret.sub(b"***", data)
-        if self._holds_secret(data):
-            raise InputError(f"{where} sends the request's key back: nothing of it is read.")
-        return data
-
-    def _holds_secret(self, data: bytes) -> bool:
-        if not self._condensed:
-            return False
-        text = _condensed(data)
-        bare = _condensed(_MARKUP.sub(b"", data)) if b"<" in data else b""
-        return any(form in text or form in bare for form in self._condensed)
 
     def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:
@@ -359,22 +335,20 @@ class HttpClient:
 
     def _quote(self, text: object) -> str:
         """The beginning of a text on one line, without secrets and control characters."""
-        said = str(text)[:_MOST_MASKED].encode("utf-8", "replace")
-        clean = self._secret.sub(b"***", said).decode()
-        return printable(" ".join(clean.split())[:_QUOTED])
+        said = str(text)
+        for secret in self._secrets:
+            said = said.replace(secret, "***")
+        if _spells(said, self._long_secrets):
+            return "its answer has the request's key in it"
+        return printable(" ".join(said.split())[:_QUOTED])
 
 
 @functools.cache
-def _started_loop() -> asyncio.AbstractEventLoop:
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all clients, in a thread of its own."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="jaxrag-http").start()
     return loop
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all clients, in a thread of its own."""
-    with _starting:
-        return _started_loop()
 
 
 def _start(
@@ -384,24 +358,16 @@ def _start(
     return asyncio.run_coroutine_threadsafe(work(*args), loop)
 
 
-def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClient:
+async def _close(servers: Sequence[_Server]) -> None:
+    for server in servers:
+        await server.transport.aclose()
+
+
+def _transport(url: str) -> httpx.AsyncHTTPTransport:
+    """Connections to a server; redirects and cookies are no matter of a transport."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    hosts = {urllib.parse.urlsplit(url).hostname or "" for url in urls}
-    direct = {f"[{host}]" if ":" in host else host for host in hosts if _is_direct(host)}
     try:
-        return httpx.AsyncClient(
-            headers=dict(headers),
-            cookies=http.cookiejar.CookieJar(
-                http.cookiejar.DefaultCookiePolicy(allowed_domains=())
-            ),
-            timeout=httpx.Timeout(None, connect=10.0),
-            limits=limits,
-            # a transport keeps the client from reading the environment's proxies
-            transport=httpx.AsyncHTTPTransport(limits=limits)
-            if len(direct) == len(hosts)
-            else None,
-            mounts={f"all://{host}": httpx.AsyncHTTPTransport(limits=limits) for host in direct},
-        )
+        return httpx.AsyncHTTPTransport(limits=limits, proxy=_proxy(url))
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         # the text of the last may quote a password
         said = "it is no address" if isinstance(error, httpx.InvalidURL) else error
@@ -411,21 +377,19 @@ def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClien
         ) from None
 
 
-def _is_direct(host: str) -> bool:
-    """Whether a host is this machine, or one that NO_PROXY names."""
+def _proxy(url: str) -> str | None:
+    """The environment's proxy for an address; None for this machine and hosts in NO_PROXY."""
+    parts, named = urllib.parse.urlsplit(url), urllib.request.getproxies()
+    host = parts.hostname or ""
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_loopback or address.is_unspecified:
-            return True
+            return None
     local = host == "localhost" or host.endswith(".localhost")
-    return local or bool(urllib.request.proxy_bypass(host))
-
-
-def _has_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for an address."""
-    parts, named = urllib.parse.urlsplit(url), urllib.request.getproxies()
-    proxied = bool(named.get(parts.scheme) or named.get("all"))
-    return proxied and not _is_direct(parts.hostname or "")
+    if local or urllib.request.proxy_bypass(host):
+        return None
+    proxy = named.get(parts.scheme) or named.get("all") or ""
+    return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
 
 
 def _pause(failures: int) -> float:
@@ -433,84 +397,41 @@ def _pause(failures: int) -> float:
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures) * random.uniform(0.5, 1)
 
 
-_ALNUM = r"(?:3[0-9]|[46][1-9a-f]|[57][0-9a])"  # hexadecimal codes of letters and digits
-_DECIMAL = r"(?:4[89]|5[0-7]|6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2])"  # and decimal ones
-_NUMBER = r"&(?:amp;){0,9}\#"
-_OTHER = r"(?:<[^<>]{0,40}>"
-_OTHER += rf"|\\{{1,8}}(?:u(?!00{_ALNUM})[0-9a-f]{{4}}|x(?!{_ALNUM})[0-9a-f]{{2}}|[nrtbf])"
-_OTHER += rf"|%(?:25){{0,9}}(?!{_ALNUM})[0-9a-f]{{2}}"
-_OTHER += rf"|{_NUMBER}x0*+(?!{_ALNUM}(?![0-9a-f]))[0-9a-f]{{1,4}};?"
-_OTHER += rf"|{_NUMBER}0*+(?!{_DECIMAL}(?!\d))\d{{1,4}};?"
-_OTHER += r"|&(?:amp;){0,9}[a-z]{2,9};"
-_OTHER += rf"|(?!\\{{1,8}}(?:u00|x){_ALNUM}|%(?:25){{0,9}}{_ALNUM}|{_NUMBER})[^a-z0-9])"
-_BETWEEN = rf"{_OTHER}{{0,40}}"  # Python before 3.11.5 errs in possessive groups
-"""Matches tags and what is no letter or digit, escaped or not, between a secret's characters."""
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2})|[nrtbf])", re.IGNORECASE)
+_LONG_NUMBER = re.compile("&#x?[0-9a-f]{40,}", re.IGNORECASE)  # of no character
 
 
-def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
-    """Matches the secrets in any spelling: escaped, as entities, spaced, in base64, hexadecimal.
+def _spells(text: str, secrets: Sequence[str]) -> bool:
+    """Whether a text has a secret in it, however it is spelt.
 
-    Of longer ones only letters and digits count, whatever stands between them.
+    Only letters and digits count, of the text with and without tags, after escapes of JSON,
+    addresses and HTML up to three deep. A secret may be in hexadecimal or base64, too.
     """
-
-    def written(character: str) -> str:
-        code, number = ord(character), f"{ord(character):02x}"
-        escapes = rf"\\{{1,8}}u00{number}|\\{{1,8}}x{number}|%(?:25){{0,9}}{number}"
-        entities = rf"{_NUMBER}0*{code}(?!\d);?|{_NUMBER}x0*{number}(?![0-9a-f]);?"
-        return rf"(?:{re.escape(character)}|{escapes}|{entities})"
-
-    def spelt(text: str) -> str:
-        known = re.sub("[^A-Za-z0-9]", "", text)
-        if len(known) < _SHORT // 2:
-            return r"\\{0,3}".join(["", *map(written, text)])
-        return _BETWEEN.join(map(written, known))
-
-    either = "|".join(spelt(form) for secret in secrets if secret for form in _encoded(secret))
-    return re.compile(either.encode() or rb"(?!)", re.IGNORECASE)
+    if not secrets:
+        return False
+    for _ in range(3):
+        text = _ESCAPE.sub(_unescaped, re.sub(r"\\+", r"\\", text))
+        text = html.unescape(_LONG_NUMBER.sub("", urllib.parse.unquote(text)))
+    plain, bare = _alphanumeric(text), _alphanumeric(re.sub("<[^<>]{0,200}>", "", text))
+    forms = {_alphanumeric(form) for secret in secrets for form in _encoded(secret)}
+    return any(form in plain or form in bare for form in forms if len(form) >= _SHORT // 2)
 
 
-_ESCAPE = re.compile(
-    rb"\\{1,8}(?:u00|x)([0-9a-f]{2})|\\{1,8}u[0-9a-f]{4}|\\{1,8}[nrtbf]|%(?:25){0,9}([0-9a-f]{2})"
-    rb"|&(?:amp;){0,9}#x0*+([0-9a-f]{1,6});|&(?:amp;){0,9}#0*+(\d{1,7});|&(?:amp;){0,9}[a-z]{2,9};",
-    re.IGNORECASE,
-)
-_MARKUP = re.compile(rb"<[^<>]{0,200}>")
-_NEITHER = bytes(c for c in range(256) if not (c < 128 and chr(c).isalnum()))
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1] or match[2] or "20", 16))
 
 
-def _condensed(data: bytes) -> bytes:
-    """Letters and digits of a text, in lower case, of which none are escaped any more."""
-
-    def character(match: re.Match[bytes]) -> bytes:
-        number = match[1] or match[2] or match[3]
-        code = int(number, 16) if number else int(match[4] or 0)
-        return bytes([code]) if code < 128 else b""
-
-    return _ESCAPE.sub(character, data).translate(None, _NEITHER).lower()
+def _alphanumeric(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "", text.lower())
 
 
 def _encoded(secret: str) -> list[str]:
-    """A secret as it is, and a longer one in hexadecimal and base64, wherever it begins in it."""
-    if len(secret) < _SHORT:
-        return [secret]
+    """A secret as it is, in hexadecimal, and in base64, wherever it begins in the encoded text."""
     data, forms = secret.encode(), [secret, secret.encode().hex()]
     for before in range(3):  # bytes before it in a group of three; characters shared with others go
         whole = base64.b64encode(bytes(before) + data).decode()
         forms.append(whole[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])
     return forms
-
-
-def _disguised(secret: str) -> list[str]:
-    """A longer secret as it is, in base32, backwards, in rot13, these encoded, and in codes."""
-    data, forms = secret.encode(), [secret, secret[::-1], codecs.encode(secret, "rot13")]
-    forms.append("\0".join(secret))  # within UTF-16
-    for before in range(5):
-        whole = base64.b32encode(bytes(before) + data).decode()
-        forms.append(whole[-(-before * 8 // 5) : (before + len(data)) * 8 // 5])
-    once = [encoded for form in forms for encoded in _encoded(form)]
-    codes = ("{:d}", "{:03o}", "{:08b}", "{:04x}", "{:06x}", "0x{:02x}", "u{:x}", "u{:04x}")
-    numbers = ["".join(map(code.format, data)) for code in codes]
-    return [*once, *numbers, *(encoded for form in once for encoded in _encoded(form))]
 
 
 def read_key(variable: str) -> str:

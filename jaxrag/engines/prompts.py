@@ -62,7 +62,12 @@ def render_chat(
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
     roles, options = tuple(m["role"] for m in messages), dict(template_options)
-    options["date"] = _date(options.get("date")).isoformat()
+    try:
+        options["date"] = datetime.date.fromisoformat(str(options.get("date") or _DATE)).isoformat()
+    except ValueError:
+        raise InputError(
+            f"template_options: date is {options['date']!r}; give a date as 2024-07-26."
+        ) from None
     try:
         # of several named templates, the one that the options name or the default
         options["chat_template"] = tokenizer.get_chat_template(options.get("chat_template"))
@@ -89,15 +94,6 @@ def _rendered(
         raise LimitError(
             f"The chat template of {tokenizer.name_or_path or 'the model'} is refused: {error}. "
             'Correct it, or give another: template_options=\'{"chat_template": "..."}\'.'
-        ) from None
-
-
-def _date(text: object) -> datetime.date:
-    try:
-        return datetime.date.fromisoformat(str(text)) if text is not None else _DATE
-    except ValueError:
-        raise InputError(
-            f"template_options: date is {text!r}; give a date as 2024-07-26."
         ) from None
 
 
@@ -463,7 +459,9 @@ class AnswerReader:
             text = self._text(tokens[:size])
             text, reason = text[: self._cut(text, opened)], "stop"
         start = answer_start(text, opened=opened)
-        first = self._tokens_before(tokens[: size - (reason == "end")], start)
+        # of reasoning: tokens whose text is before the answer's
+        counts = range(1, size + 1 - (reason == "end") if start else 1)
+        first = bisect.bisect_right(counts, start, key=lambda n: len(self._text(tokens[:n])))
         return Generation(
             text=text[start:],
             tokens=tuple(map(int, tokens[first:size])),
@@ -487,13 +485,6 @@ class AnswerReader:
         after = answer_start(text, opened=opened)
         starts = [start for stop in self._stop if (start := text.find(stop, after)) >= 0]
         return min(starts, default=None)
-
-    def _tokens_before(self, tokens: Sequence[int], place: int) -> int:
-        """The number of tokens whose text is before a place in the text of all."""
-        if not place:
-            return 0
-        counts = range(1, len(tokens) + 1)
-        return bisect.bisect_right(counts, place, key=lambda n: len(self._text(tokens[:n])))
 
     def _text(self, tokens: Sequence[int]) -> str:
         visible = list(tokens)

@@ -168,16 +168,8 @@ def _piece(name: object, written: object) -> bytes:
     return name.encode("utf-8", "replace")
 
 
-def checked_logprobs(
-    tokens: Sequence[ListedToken], count: int, *, wanted: bool = True
-) -> list[float]:
-    """The tokens' log-probabilities.
-
-    Raises:
-      InputError: they are not ``count`` (unless none is ``wanted``), or one is none.
-    """
-    if not wanted and len(tokens) != count:
-        return []
+def checked_logprobs(tokens: Sequence[ListedToken], count: int) -> list[float]:
+    """The tokens' log-probabilities; InputError if they are not ``count``, or one is none."""
     if len(tokens) != count:
         raise InputError(
             f"The server returned {len(tokens)} log-probabilities for {count} tokens. If it "
@@ -245,14 +237,18 @@ def read_reply(
     made = _integer(usage.get("completion_tokens"))
     if len(tokens) > limit + 1:  # an end token may not be counted
         raise InputError(f"The server returned {len(tokens)} tokens, of at most {limit}.")
-    lacks = logprobs and over and bool(stop and tokens) and not reasoning
-    lacks = lacks and _are_part(tokens, answer)
+    part = logprobs and not reasoning and _are_part(tokens, answer)
+    lacks = part and over and bool(stop)
+    if part and not lacks:
+        listed = b"".join(token.piece for token in tokens).strip().decode(errors="replace")
+        raise InputError(
+            f"The server's log-probabilities are those of {listed[:80]!r} alone, a part of its "
+            f"text {answer.strip()[:80]!r}."
+        )
     if logprobs:
         nothing = over and not whole  # an end or a stop string at once, which is not listed
         wanted = 0 if nothing else made or len(whole.split())
         values = checked_logprobs(tokens, len(tokens) or wanted)
-        if tokens and not reasoning and not lacks:
-            _check_whole(tokens, answer)
         at = _places(tokens, answer, stop, reasoning, over, ends)
         count, unlisted = at.count + at.ended - at.first, max(made - len(tokens), 0)
     else:
@@ -318,16 +314,6 @@ def _are_part(tokens: Sequence[ListedToken], answer: str) -> bool:
     """Whether the tokens are only a part of the text, as far as their names are pieces."""
     listed, said = b"".join(token.piece for token in tokens).strip(), answer.strip().encode()
     return bool(listed) and listed != said and listed in said
-
-
-def _check_whole(tokens: Sequence[ListedToken], answer: str) -> None:
-    """InputError if the tokens are only a part of the text."""
-    if _are_part(tokens, answer):
-        listed = b"".join(token.piece for token in tokens).strip().decode(errors="replace")
-        raise InputError(
-            f"The server's log-probabilities are those of {listed[:80]!r} alone, a part of its "
-            f"text {answer.strip()[:80]!r}."
-        )
 
 
 def _is_end(tokens: Sequence[ListedToken], answer: str, ends: Sequence[int]) -> bool:

@@ -18,6 +18,7 @@ from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.engine import use_compile_cache
+from jaxrag.engines.local.prefill import padded_length
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, end_tokens, prompt_number
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
@@ -82,8 +83,8 @@ class Seq2SeqModel:
     ) -> None:
         self._network, self._ends, self._beams, self._rows = network, tuple(ends), beams, rows
         vocabulary = network.model.config.vocab_size
-        self._end_mask = np.zeros(vocabulary, np.bool_)
-        self._end_mask[[end for end in ends if end < vocabulary]] = True
+        known = np.array([end for end in ends if end < vocabulary], np.int32)
+        self._end_mask = jnp.zeros(vocabulary, bool).at[known].set(True)
         self.identity, self.tokenizer, self.max_length = identity, tokenizer, max_length
         self._sources = PromptEncoder(
             tokenizer,
@@ -115,7 +116,8 @@ class Seq2SeqModel:
                 f"temperature is {decoding.temperature} and beams {self._beams}: beam "
                 "search does not sample. Set temperature to 0, or beams to 1."
             )
-        sources, seeds = [self._encode(prompt) for prompt in prompts], decoding.seeds(len(prompts))
+        sources = [self._sources(prompt, room=0) for prompt in prompts]
+        seeds = decoding.seeds(len(prompts))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         generations: dict[int, Generation] = {}
         for batch in source_batches(sources, self._rows):
@@ -130,7 +132,7 @@ class Seq2SeqModel:
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """See `LanguageModel.logprob`; the continuation is an answer without its end token."""
         texts = [self.tokenizer.encode(text, add_special_tokens=False) for text in continuations]
-        sources = [self._encode(prompt) for prompt in prompts]
+        sources = [self._sources(prompt, room=0) for prompt in prompts]
         scores = [np.zeros(len(text), np.float32) for text in texts]
         for batch in source_batches(sources, self._rows, targets=texts):
             if batch.targets.size:
@@ -139,17 +141,6 @@ class Seq2SeqModel:
                 for job, row in zip(batch.jobs, rows, strict=False):
                     scores[job] = row[: len(texts[job])]
         return scores
-
-    def _encode(self, prompt: Prompt) -> list[int]:
-        tokens = self._sources.tokens(prompt)
-        if len(tokens) > self.max_length:
-            raise InputError(
-                f"A prompt has {len(tokens)} tokens, and this encoder-decoder reads at most "
-                f"{self.max_length}: shorten the prompt (reader.truncate=True cuts the passages in "
-                "it, and nothing else), or load the model with a larger max_length, to which T5's "
-                "relative positions set no limit."
-            )
-        return tokens
 
     def _decode(
         self,
@@ -167,9 +158,10 @@ class Seq2SeqModel:
         )
         tokens, where = self._put(batch.tokens), self._put(batch.where)
         now = start_answers(model, params, tokens, where, slots=padded_length(count, ANSWER))
+        limits = T5Limits(jnp.int32(count), self._end_mask)
         steps, over = jnp.int32(_STEPS if decoding.stop else count), False
         while not over:
-            now = extend_answers(model, params, now, steps, self._limits(count), sampling)
+            now = extend_answers(model, params, now, steps, limits, sampling)
             if decoding.stop:
                 ended = [reader.stopped((), row) for row in _unpadded(now.tokens, now.made)]
                 now = now._replace(finished=self._put(np.asarray(now.finished) | ended))
@@ -185,15 +177,12 @@ class Seq2SeqModel:
             self._network.params,
             self._put(batch.tokens),
             self._put(batch.where),
-            self._limits(count),
+            T5Limits(jnp.int32(count), self._end_mask),
             beams=self._beams,
             slots=padded_length(count, ANSWER),
             kinds=len(self._ends),
         )
         return zip(_unpadded(tokens, made), _unpadded(logprobs, made), strict=True)
-
-    def _limits(self, count: int) -> T5Limits:
-        return T5Limits(jnp.int32(count), jnp.asarray(self._end_mask))
 
     def _put(self, array: np.ndarray) -> jax.Array:
         """Moves an array with one entry per row to the devices."""
@@ -207,15 +196,6 @@ def _unpadded(rows: Any, counts: Any) -> list[list[Any]]:
     """The first entries of each row, as many as it has."""
     pairs = zip(np.asarray(rows).tolist(), np.asarray(counts).tolist(), strict=True)
     return [row[:count] for row, count in pairs]
-
-
-def padded_length(length: int, least: int) -> int:
-    """Padded length, determined by ``length`` alone: multiples of a quarter of the next power of 2.
-
-    At least ``least``.
-    """
-    unit = max(least, (1 << (length - 1).bit_length()) // 4)
-    return -(-length // unit) * unit
 
 
 class SourceBatch(NamedTuple):

@@ -4,8 +4,8 @@ With the model's tokenizer at hand, prompts are sent as tokens to the completion
 tokens as for the other engines, and texts can be scored. Without it, prompts are sent as messages
 to the chat endpoint, and the server applies its template.
 
-Servers differ in what they take and give. What a server refuses by name is left out or sent in
-another form from then on (`Dialect`); what it answers is read by `jaxrag.engines.replies`.
+Servers differ in what they take and give. What a server refuses is left out or sent in another
+form from then on (`_written`); what it answers is read by `jaxrag.engines.replies`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import functools
 import logging
 import os
 import re
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -54,6 +53,7 @@ from jaxrag.types import EngineDown, FilledText, Generation, InputError, Prompt
 _log = logging.getLogger("jaxrag")
 _NUMERICS = "jaxrag-server-3"  # part of the identity; raise it when results change
 _START = 60.0  # seconds for a server's first response; later ``patience`` counts
+_CHAT = "/chat/completions"
 _UNLIMITED = 1 << 30  # max_length where the server reports none
 _NEUTRAL = {
     "top_p": 1.0,
@@ -80,7 +80,6 @@ _UNKNOWN = re.compile(
     "un(?:supported|known|recogni[sz]ed|expected)|not (?:supported|permitted|allowed)|deprecated"
 )
 _OF_TEMPLATE = re.compile(r"\broles?\b|jinja|chat.?template|raise_exception", re.I)
-_HELLO = {"role": "user", "content": "Hi"}
 
 
 class RefusedError(EngineDown, InputError):
@@ -116,82 +115,71 @@ def _refused(status: int, text: str, message: str, *, key: str) -> Exception:
     return _FieldError(message, text)
 
 
-class Form(NamedTuple):
-    """How requests are written.
+def _written(body: Mapping[str, Any], text: str, refused: Set[str]) -> dict[str, Any]:
+    """A request without what the server has refused before.
 
-    Attributes:
-      left_out: fields that are not sent.
-      limit: the field of the most new tokens.
-      as_text: whether prompts of tokens go as texts.
-      merged: whether a system message goes before the user's.
-      counts: whether the chat endpoint takes the number of log-probabilities as ``logprobs``.
+    Args:
+      body: the request in its first form; fields that are None are not sent.
+      text: its prompt as a text.
+      refused: names of fields that are left out, and of those that are sent in another form:
+        "max_tokens" as max_completion_tokens, "prompt" as text instead of tokens, "logprobs" as
+        their number, and "system": a system message goes before the user's.
     """
-
-    left_out: frozenset[str] = frozenset()
-    limit: str = "max_tokens"
-    as_text: bool = False
-    merged: bool = False
-    counts: bool = False
-
-    def write(self, body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
-        """A request in this form; ``prompt`` is its prompt as a text."""
-        sent = {name: value for name, value in body.items() if name not in self.left_out}
-        sent[self.limit] = sent.pop("max_tokens")
-        if self.as_text and "prompt" in sent:
-            sent["prompt"] = prompt
-        if self.merged and "messages" in sent:
-            sent["messages"] = merged_system(sent["messages"])
-        if self.counts and sent.get("logprobs") is True:
-            sent = {**sent, "logprobs": 1, "top_logprobs": None}
-        return {name: value for name, value in sent.items() if value is not None}
-
-    def joined(self, other: Form) -> Form:
-        """What either form differs in from the first."""
-        limit = other.limit if self.limit == Form().limit else self.limit
-        flags = (mine or others for mine, others in zip(self[2:], other[2:], strict=True))
-        return Form(self.left_out | other.left_out, limit, *flags)
-
-    def corrected(self, sent: Mapping[str, Any], text: str) -> Form:
-        """The form without what a refusal of ``sent`` names.
-
-        Raises:
-          RefusedError: it names a setting that results depend on.
-        """
-        said = text.lower()
-        named = {name for name in sent if re.search(_wordings(name), said)}
-        if changes := _changeable(sent) & named:
-            return self._replace(left_out=self.left_out | changes)
-        if "seed" in named:
-            raise RefusedError(
-                "The server refuses a seed per request (as vLLM on TPUs): set "
-                "--config.model.seeds=False. Samples then cannot be repeated."
-            )
-        if "repetition_penalty" in named:
-            raise RefusedError(
-                f"The server refuses repetition_penalty, which is {sent['repetition_penalty']}: "
-                "set it to 1, or choose another server."
-            )
-        if re.search(_wordings("max_completion_tokens"), said) or (
-            "max_tokens" in named and _UNKNOWN.search(said)
-        ):
-            return self._replace(limit="max_completion_tokens")
-        if isinstance(sent.get("prompt"), list) and re.search(r"prompt.*\bstr", said, re.S):
-            return self._replace(as_text=True)
-        if sent.get("logprobs") is True and "logprobs" in named and re.search(r"\bint", said):
-            return self._replace(counts=True)
-        return self._replace(merged=self.merged or (_has_system(sent) and "system" in said))
-
-    def guesses(self, sent: Mapping[str, Any]) -> list[Form]:
-        """Forms to try where a refusal names nothing that can be changed."""
-        merged = self._replace(merged=_has_system(sent) or self.merged)
-        as_text = self._replace(as_text=isinstance(sent.get("prompt"), list) or self.as_text)
-        bare = self._replace(left_out=self.left_out | _changeable(sent))
-        return [merged, as_text, bare, merged.joined(as_text).joined(bare)]
+    left_out = _changeable(body) & refused
+    sent = {k: v for k, v in body.items() if v is not None and k not in left_out}
+    if "max_tokens" in refused:
+        sent["max_completion_tokens"] = sent.pop("max_tokens")
+    if "prompt" in refused and "prompt" in sent:
+        sent["prompt"] = text
+    if "logprobs" in refused and sent.get("logprobs") is True:
+        sent["logprobs"] = sent.pop("top_logprobs", 1)
+    if "system" in refused and "messages" in sent:
+        sent["messages"] = merged_system(sent["messages"])
+    return sent
 
 
-def _wordings(name: str) -> str:
-    """Matches a field's name in lower case, however its words are joined."""
-    return rf"\b{name.replace('_', '[-_ ]?')}\b"
+def _named(sent: Mapping[str, Any], refusal: str) -> set[str]:
+    """What the text of a refusal says is refused, as in `_written`; empty if it says nothing.
+
+    Raises:
+      RefusedError: it names a setting that results depend on.
+    """
+    said = refusal.lower()
+    names = {name for name in sent if _mentions(said, name)}
+    if changes := _changeable(sent) & names:
+        return changes
+    if "seed" in names:
+        raise RefusedError(
+            "The server refuses a seed per request (as vLLM on TPUs): set "
+            "--config.model.seeds=False. Samples then cannot be repeated."
+        )
+    if "repetition_penalty" in names:
+        raise RefusedError(
+            f"The server refuses repetition_penalty, which is {sent['repetition_penalty']}: "
+            "set it to 1, or choose another server."
+        )
+    if _mentions(said, "max_completion_tokens") or (
+        "max_tokens" in names and _UNKNOWN.search(said)
+    ):
+        return {"max_tokens"}
+    if isinstance(sent.get("prompt"), list) and re.search(r"prompt.*\bstr", said, re.S):
+        return {"prompt"}
+    if sent.get("logprobs") is True and "logprobs" in names and re.search(r"\bint", said):
+        return {"logprobs"}
+    return {"system"} if _has_system(sent) and "system" in said else set()
+
+
+def _guesses(sent: Mapping[str, Any]) -> list[set[str]]:
+    """What may be refused where a refusal names nothing: one after the other, then all."""
+    system = {"system"} if _has_system(sent) else set[str]()
+    prompt = {"prompt"} if isinstance(sent.get("prompt"), list) else set[str]()
+    fields = _changeable(sent)
+    return [system, prompt, fields, system | prompt | fields]
+
+
+def _mentions(said: str, name: str) -> bool:
+    """Whether a text in lower case names a field, however its words are joined."""
+    return bool(re.search(rf"\b{name.replace('_', '[-_ ]?')}\b", said))
 
 
 def _has_system(sent: Mapping[str, Any]) -> bool:
@@ -202,33 +190,6 @@ def _changeable(sent: Mapping[str, Any]) -> set[str]:
     """The fields of a request that may be left out: not a penalty that the user has set."""
     kept = {"repetition_penalty"} if sent.get("repetition_penalty", 1) != 1 else set()
     return {*_OPTIONAL} & {*sent} - kept
-
-
-class Dialect:
-    """The form of requests that the servers of a run take; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.form, self._taken = Form(), set[tuple[str, ...]]()
-        self.cuts_stop: bool | None = None
-        """Whether the tokens that met a stop string are not listed; None until it is known."""
-
-    def learn_stop(self, *, cut: bool) -> bool:
-        """Notes whether the tokens that met a stop string were not listed; True if it is new."""
-        with self._lock:
-            new = cut and not self.cuts_stop
-            self.cuts_stop = cut or bool(self.cuts_stop)
-        return new
-
-    def keep(self, form: Form, sent: Mapping[str, Any]) -> None:
-        """Notes that a server took a request in this form."""
-        with self._lock:
-            self.form = self.form.joined(form)
-            self._taken.add(_kind(sent))
-
-    def has_taken(self, sent: Mapping[str, Any]) -> bool:
-        """Whether a request with these fields was taken, so that its contents are refused."""
-        return _kind(sent) in self._taken
 
 
 def _kind(sent: Mapping[str, Any]) -> tuple[str, ...]:
@@ -262,8 +223,11 @@ class ServerModel:
         self.tokenizer = encode.tokenizer if encode else None
         self.max_length = limit if limit < _UNLIMITED else None
         self.gives_logprobs = settings.logprobs
-        self._dialect, self._agreed, self._suspicious = Dialect(), False, 0
-        self._reported: set[str] = set()
+        self._refused = frozenset[str]()  # see `_written`
+        self._taken: set[tuple[str, ...]] = set()  # kinds of requests that were taken
+        # whether the tokens that met a stop string are not listed; None until it is known
+        self._cuts_stop: bool | None = None
+        self._warned: set[str] = set()
 
     @functools.cached_property
     def gives_scores(self) -> bool:
@@ -319,8 +283,6 @@ class ServerModel:
         """Drops queued requests and closes all connections."""
         self._workers.close()
         self._http.close()
-        if self._suspicious > 1:
-            _log.warning("%d prompts had texts of control tokens in their data.", self._suspicious)
 
     def _complete(
         self, encode: PromptEncoder, prompt: Prompt, decoding: DecodingOptions
@@ -338,14 +300,20 @@ class ServerModel:
                 "A chat endpoint takes messages, and this prompt is plain text: name the model's "
                 "checkpoint as `tokenizer`, so that the completions endpoint is used."
             )
-        self._look_for_control_tokens(" ".join(m.content for m in chat))
+        if control := _CONTROL.search(" ".join(m.content for m in chat)):
+            self._warn(
+                "a control token",
+                f"A prompt has {control[0]!r} in its data, which the server may take for a control "
+                "token: name a `tokenizer`, so that texts are sent as tokens, where the server "
+                "takes them.",
+            )
         body: dict[str, Any] = {"messages": [{"role": m.role, "content": m.content} for m in chat]}
         if self.gives_logprobs:
             body |= {"logprobs": True, "top_logprobs": 1}
         options = parse_template_options(self._settings.template_options)
         if passed := {k: v for k, v in options.items() if k not in ("date", "control_tokens")}:
             body["chat_template_kwargs"] = passed
-        return self._generate("/chat/completions", body, prompt, "", decoding)
+        return self._generate(_CHAT, body, prompt, "", decoding)
 
     def _generate(
         self,
@@ -358,20 +326,18 @@ class ServerModel:
     ) -> Generation:
         """Asks, and reads the answer; ``text`` and ``tokens`` are those of the prompt."""
         body = {**self._settings_of(decoding, prompt), **body}
-        if self._dialect.cuts_stop:
+        if self._cuts_stop:
             body["stop"] = None
-        response = self._ask(path, body, text)
-        reply = self._read(response, decoding, text, tokens)
-        sent = body["stop"] and "stop" not in self._dialect.form.left_out
+        reply = self._read(self._ask(path, body, text), decoding, text, tokens)
+        sent = body["stop"] and "stop" not in self._refused
         if sent and self._must_repeat(reply):
-            met_outside = not reply.in_reasoning
             again = self._ask(path, {**body, "stop": None}, text)
+            met_outside = not reply.in_reasoning
             reply = self._read(again, decoding, text, tokens)
-            stopped = met_outside and reply.generation.finish_reason == "stop"
-            if stopped and self._dialect.learn_stop(cut=True):
-                _log.info("The server lists no token that met a stop string: texts are cut here.")
+            if met_outside and reply.generation.finish_reason == "stop":
+                self._cuts_stop = True
         elif sent and reply.lists_stop:
-            self._dialect.learn_stop(cut=False)
+            self._cuts_stop = bool(self._cuts_stop)
         if reply.in_reasoning:
             raise InputError("The server's answer ends inside its reasoning, without a text.")
         return reply.generation
@@ -384,7 +350,7 @@ class ServerModel:
         """
         if reply.in_reasoning or reply.lacks_tokens:
             return True
-        return reply.perhaps_cut and self.gives_logprobs and self._dialect.cuts_stop is not False
+        return reply.perhaps_cut and self.gives_logprobs and self._cuts_stop is not False
 
     def _settings_of(self, decoding: DecodingOptions, prompt: Prompt) -> dict[str, Any]:
         """The part of a request that both endpoints share."""
@@ -407,52 +373,52 @@ class ServerModel:
         return body
 
     def _ask(self, path: str, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-        """The response to a request, in the first form that the server does not refuse."""
-        form = self._dialect.form
-        while True:
-            sent = form.write(body, text)
-            try:
-                return self._take(path, form, sent)
-            except _FieldError as error:
-                better = form.corrected(sent, error.text)
-                if (new := better.write(body, text)) == sent:
-                    return self._guess(path, body, text, form, error)
-                self._report(error, set(sent) - set(new))
-                form = better
-
-    def _guess(
-        self, path: str, body: Mapping[str, Any], text: str, form: Form, refused: _FieldError
-    ) -> Mapping[str, Any]:
-        """The response to a request in another form, where a refusal does not say which.
+        """The response to a request, in the first form that the server does not refuse.
 
         Raises:
-          InputError: all are refused, or such requests were taken before: it is the contents.
+          InputError: it refuses all, or has taken such requests before: it is the contents.
         """
-        tried = [form.write(body, text)]
-        guesses = [] if self._dialect.has_taken(tried[0]) else form.guesses(tried[0])
-        for guess in guesses:
-            if (sent := guess.write(body, text)) not in tried:
-                tried.append(sent)
-                with contextlib.suppress(_FieldError):
-                    response = self._take(path, guess, sent)
-                    self._report(refused, set(tried[0]) - set(sent))
-                    return response
-        raise InputError(str(refused)) from None
+        refused: Set[str] = self._refused
+        while True:
+            sent = _written(body, text, refused)
+            try:
+                return self._take(path, sent, refused)
+            except _FieldError as error:
+                refusal = error
+            named = refused | _named(sent, refusal.text)
+            if (new := _written(body, text, named)) == sent:
+                break
+            self._warn_of(refusal, {*sent} - {*new})
+            refused = named
+        tried = [sent]
+        for guess in [] if _kind(sent) in self._taken else _guesses(sent):
+            if (new := _written(body, text, refused | guess)) in tried:
+                continue
+            tried.append(new)
+            with contextlib.suppress(_FieldError):
+                response = self._take(path, new, refused | guess)
+                self._warn_of(refusal, {*sent} - {*new})
+                return response
+        raise InputError(str(refusal)) from None
 
-    def _take(self, path: str, form: Form, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _take(self, path: str, sent: Mapping[str, Any], refused: Set[str]) -> Mapping[str, Any]:
         read = functools.partial(_without_error, key=self._settings.key_variable)
         response = self._http.request("POST", path, body=sent, read=read)
-        self._dialect.keep(form, sent)
+        self._refused |= refused
+        self._taken.add(_kind(sent))
         return response
 
-    def _report(self, error: _FieldError, left_out: set[str]) -> None:
-        """Says once what a server refused."""
-        said = ", ".join(sorted(left_out)) or " ".join(error.text.split())[:200]
-        if said not in self._reported:
-            self._reported.add(said)
-            own = ", and its own settings apply" if left_out & set(_NEUTRAL) else ""
-            what = f"is left out{own}" if left_out else "another form of request is sent"
-            _log.warning("The server refuses %s: %s.", said, what)
+    def _warn_of(self, refusal: _FieldError, left_out: set[str]) -> None:
+        said = ", ".join(sorted(left_out)) or " ".join(refusal.text.split())[:200]
+        own = ", and its own settings apply" if left_out & set(_NEUTRAL) else ""
+        what = f"is left out{own}" if left_out else "another form of request is sent"
+        self._warn(said, f"The server refuses {said}: {what}.")
+
+    def _warn(self, fault: str, message: str) -> None:
+        """Warns once of a fault."""
+        if fault not in self._warned:
+            self._warned.add(fault)
+            _log.warning("%s", message)
 
     def _read(
         self,
@@ -472,58 +438,26 @@ class ServerModel:
                 opened=opens_reasoning(text),
                 logprobs=self.gives_logprobs,
             )
-        made = self._checked_ids(ids, limit)
-        reply_text(choice, allow_none=bool(made))
-        listed = checked_logprobs(listed_tokens(choice), len(made), wanted=self.gives_logprobs)
-        self._check_agreement(made, choice.get("text"))
-        reader = AnswerReader(self._encode.tokenizer, ends=self._ends, stop=decoding.stop)
-        answer = reader.read(made, listed or [0.0] * len(made), prompt=tokens)
+        tokenizer = self._encode.tokenizer
+        made = _checked_ids(ids, limit, len(tokenizer))
+        shown, _ = reply_text(choice, allow_none=bool(made))
+        values = [0.0] * len(made)
+        if self.gives_logprobs:
+            values = checked_logprobs(listed_tokens(choice), len(made))
+        own = str(tokenizer.decode(made, skip_special_tokens=True))
+        if shown.strip() not in own and own.strip() not in shown:
+            self._warn(
+                "the tokenizer",
+                f"The server's text for its tokens is {shown[:80]!r}, `tokenizer` reads "
+                f"{own[:80]!r}: is it the tokenizer of the model that it serves?",
+            )
+        answer = AnswerReader(tokenizer, ends=self._ends, stop=decoding.stop).read(
+            made, values, prompt=tokens
+        )
         if not self.gives_logprobs:
             answer = dataclasses.replace(answer, logprobs=(), reasoning_logprobs=())
         met = choice.get("finish_reason") == "stop" and answer.finish_reason == "length"
         return ServerReply(answer, in_reasoning=met and bool(answer.reasoning) and not answer.text)
-
-    def _checked_ids(self, ids: Any, limit: int) -> list[int]:
-        """Token ids of a response; InputError if they are none, too many or unknown."""
-        assert self._encode is not None
-        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
-            raise InputError(f"The server's token_ids are no list of numbers: {str(ids)[:100]}")
-        if len(ids) > limit + 1:  # an end token may not be counted
-            raise InputError(f"The server returned {len(ids)} tokens, of at most {limit}.")
-        size = len(self._encode.tokenizer)
-        if wrong := [i for i in ids if not 0 <= i < size]:
-            raise InputError(
-                f"The server returned token {wrong[0]}, but `tokenizer` has {size}: name the "
-                "tokenizer of the model that it serves."
-            )
-        return ids
-
-    def _check_agreement(self, ids: Sequence[int], text: object) -> None:
-        """Warns, at the first answer, if the server's text for its tokens is another than ours."""
-        assert self._encode is not None
-        if self._agreed or not isinstance(text, str) or not text.strip():
-            return
-        self._agreed = True
-        own = str(self._encode.tokenizer.decode(list(ids), skip_special_tokens=True))
-        if text.strip() not in own and own.strip() not in text:
-            _log.warning(
-                "The server's text for its tokens is %r, `tokenizer` reads %r: is it the tokenizer "
-                "of the model that it serves?",
-                text[:80],
-                own[:80],
-            )
-
-    def _look_for_control_tokens(self, text: str) -> None:
-        """Warns once of data that a server that tokenises it may take for control tokens."""
-        if match := _CONTROL.search(text):
-            self._suspicious += 1
-            if self._suspicious == 1:
-                _log.warning(
-                    "A prompt has %r in its data, which the server may take for a control token: "
-                    "name a `tokenizer`, so that texts are sent as tokens, where the server takes "
-                    "them.",
-                    match[0],
-                )
 
     def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:
         tokens, added = encode.with_continuation(prompt, text)
@@ -547,6 +481,20 @@ class ServerModel:
                 "nobody knows which belongs to which: choose another engine for methods that score."
             )
         return np.array(checked_logprobs(values[len(tokens) :], len(added)), np.float32)
+
+
+def _checked_ids(ids: Any, limit: int, size: int) -> list[int]:
+    """Token ids of a response; InputError if they are none, too many or not below ``size``."""
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        raise InputError(f"The server's token_ids are no list of numbers: {str(ids)[:100]}")
+    if len(ids) > limit + 1:  # an end token may not be counted
+        raise InputError(f"The server returned {len(ids)} tokens, of at most {limit}.")
+    if wrong := [i for i in ids if not 0 <= i < size]:
+        raise InputError(
+            f"The server returned token {wrong[0]}, but `tokenizer` has {size}: name the "
+            "tokenizer of the model that it serves."
+        )
+    return ids
 
 
 def _without_error(response: dict[str, Any], *, key: str) -> dict[str, Any]:
@@ -657,11 +605,11 @@ class Server:
         """Whether the server takes a seed per request; vLLM is asked, which refuses it on TPUs."""
         if reported.get("owned_by") != "vllm":
             return True
-        prompt = {"prompt": "Hi"} if self.tokenizer else {"messages": [_HELLO]}
-        path = "/completions" if self.tokenizer else "/chat/completions"
-        asked = {"model": self.model, "max_tokens": 1, "temperature": 1.0, "seed": 0, **prompt}
+        asked = {"model": self.model, "max_tokens": 1, "temperature": 1.0, "seed": 0}
+        chat = {"messages": [{"role": "user", "content": "Hi"}]}
+        path, prompt = ("/completions", {"prompt": "Hi"}) if self.tokenizer else (_CHAT, chat)
         try:
-            http.request("POST", path, body=asked, read=lambda answer: answer)
+            http.request("POST", path, body={**asked, **prompt})
         except _FieldError as error:
             return "seed" not in error.text.lower()
         return True
@@ -671,7 +619,7 @@ class Server:
         return HttpClient(
             [url.strip() for url in self.urls.split(",") if url.strip()],
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=(key,) if key else (),
+            secrets=(key,),
             timeout=self.timeout,
             patience=self.patience,
             concurrency=self.concurrency,

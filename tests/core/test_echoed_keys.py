@@ -1,14 +1,13 @@
 """A key that a server sends back, however it is spelt, is neither shown nor read."""
 
 import base64
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jaxrag.core.http import HttpClient, _condensed, check_address
+from jaxrag.core.http import HttpClient, check_address
 from jaxrag.types import InputError
 from tests import local_http
 
@@ -29,16 +28,6 @@ SPELT: dict[str, Callable[[str], str]] = {
 }
 
 
-DISGUISED: dict[str, Callable[[str], str]] = {
-    "base32": lambda key: base64.b32encode(b"ab" + key.encode()).decode(),
-    "backwards": lambda key: key[::-1],
-    "codes": lambda key: str(list(key.encode())),
-    "octal": lambda key: "".join(f"\\{c:03o}" for c in key.encode()),
-    "base64 twice": lambda key: base64.b64encode(base64.b64encode(b"a:" + key.encode())).decode(),
-    "UTF-16": lambda key: key.encode("utf-16-le").hex(),
-}
-
-
 class Handler(local_http.Handler):
     def do_GET(self) -> None:
         self.send(int(self.path[1:4]), {"error": f"bad key {self.server.said} - ask again"})
@@ -53,24 +42,21 @@ def test_a_key_in_any_spelling(name: str) -> None:
     said = SPELT[name](KEY)
     with local_http.serving(Handler, None, said=said) as server:
         client = HttpClient([server.url], headers={}, secrets=[KEY], timeout=9.0, patience=9.0)
-        with pytest.raises(InputError, match=r"bad key .*ask again") as refused:
-            client.request("GET", "/401")
-        read: dict[str, Any] = client.request("GET", "/200")
-        client.close()
-    for text in (str(refused.value), json.dumps(read), read["error"]):
-        assert not shown(text, said) and not shown(text, json.dumps(said)[1:-1])
-        assert text.count("***") == 1
-
-
-@pytest.mark.parametrize("name", DISGUISED)
-def test_an_answer_with_a_key_in_a_stranger_form_is_not_read(name: str) -> None:
-    said = DISGUISED[name](KEY)
-    with local_http.serving(Handler, None, said=said) as server:
-        client = HttpClient([server.url], headers={}, secrets=[KEY], timeout=9.0, patience=9.0)
         for path in ("/401", "/200"):
-            with pytest.raises(InputError, match="sends the request's key back") as refused:
+            with pytest.raises(InputError, match="has the request's key in it") as refused:
                 client.request("GET", path)
             assert not shown(str(refused.value), said)
+        client.close()
+
+
+@pytest.mark.parametrize(("key", "read"), [(KEY, "***"), ("EMPTY", "EMPTY")])
+def test_a_key_as_it_is(key: str, read: str) -> None:
+    """A short one, such as EMPTY for servers that need none, may be a word of an answer."""
+    with local_http.serving(Handler, None, said=key) as server:
+        client = HttpClient([server.url], headers={}, secrets=[key], timeout=9.0, patience=9.0)
+        with pytest.raises(InputError, match=r"bad key \*\*\* - ask again"):
+            client.request("GET", "/401")
+        assert client.request("GET", "/200") == {"error": f"bad key {read} - ask again"}
         client.close()
 
 
@@ -93,8 +79,8 @@ def test_numbers_are_finite(wrong: dict[str, Any]) -> None:
         HttpClient(["http://h"], headers={}, **{"timeout": 1.0, "patience": 1.0, **wrong})
 
 
-def test_a_long_run_of_backslashes_ends() -> None:
+@pytest.mark.parametrize("data", ["\\" * 1_000_000, "&#" + "9" * 1_000_000, "<" * 1_000_000])
+def test_a_long_run_of_escapes_ends(data: str) -> None:
     """A pattern that tries each of them as the first would take hours."""
     client = HttpClient(["http://h"], headers={}, secrets=[KEY], timeout=1.0, patience=0)
-    data = b"\\" * 1_000_000
-    assert _condensed(data) == b"" and client._quote(data.decode()).startswith("\\")
+    assert client._quote(data).startswith(data[:9])

@@ -191,18 +191,6 @@ FAMILIES = {
         eos="</s>",
         model="llama",
     ),
-    "Llama 3": Family(
-        source="ggml-org/llama.cpp tests/test-chat-template.cpp (Llama-3)",
-        kind="bytes",
-        template="{% set turns = messages %}{{ bos_token }}" + _LLAMA3 + "{{ '"
-        + _HEAD3.format("assistant") + "' }}",
-        prompt="<|begin_of_text|>" + _HEAD3.format("system") + "{s}<|eot_id|>" + _LLAMA3_TURNS,
-        special=("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>",
-                 "<|end_header_id|>"),
-        end="<|eot_id|>",
-        eos="<|end_of_text|>",
-        model="llama",
-    ),
     "Llama 3.2": Family(
         source="ggerganov/llama.cpp models/templates/meta-llama-Llama-3.2-3B-Instruct.jinja",
         kind="bytes",
@@ -220,18 +208,6 @@ FAMILIES = {
         options={"date": "2025-03-05"},
         named=True,
     ),
-    "Mistral 0.1": Family(
-        source="ggml-org/llama.cpp tests/test-chat-template.cpp (Mistral-7B-Instruct, old pre-v1)",
-        kind="before all",
-        template="{{ bos_token }}{% for m in messages %}" + _ALTERNATE + "{% if m.role == 'user' %}"
-        "[INST] {{ m.content }} [/INST]{% else %}{{ m.content + eos_token }}{% endif %}"
-        "{% endfor %}",
-        prompt="<s>[INST] {s}\n\n{q} [/INST]{a}</s>[INST] {u} [/INST]",
-        special=("<s>", "</s>"),
-        end="</s>",
-        eos="</s>",
-        model="mistral",
-    ),
     "Mistral 0.3": Family(
         source="ggml-org/llama.cpp tests/test-chat-template.cpp (Mistral-Large-2407, 'v3')",
         kind="before first",
@@ -241,20 +217,6 @@ FAMILIES = {
         "{% endfor %}",
         prompt="<s>[INST] {q}[/INST] {a}</s>[INST] {s}\n\n{u}[/INST]",
         special=("<s>", "</s>", "[INST]", "[/INST]"),
-        end="</s>",
-        eos="</s>",
-        model="mistral",
-    ),
-    "Mistral Small 3": Family(
-        source="ggml-org/llama.cpp models/templates/"
-        "mistralai-Mistral-Small-3.1-24B-Instruct-2503.jinja",
-        kind="bytes",
-        template=_SPLIT + "{% set day = strftime_now('%Y-%m-%d') %}{{ bos_token }}[SYSTEM_PROMPT]"
-        "{{ first or 'It is ' + day + '.' }}[/SYSTEM_PROMPT]{% for m in turns %}" + _ALTERNATE
-        + "{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% else %}"
-        "{{ m.content + eos_token }}{% endif %}{% endfor %}",
-        prompt="<s>[SYSTEM_PROMPT]{s}[/SYSTEM_PROMPT][INST]{q}[/INST]{a}</s>[INST]{u}[/INST]",
-        special=("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
         end="</s>",
         eos="</s>",
         model="mistral",
@@ -296,18 +258,6 @@ FAMILIES = {
         eos="<eos>",
         model="gemma2",
     ),
-    "Gemma 3": Family(
-        source="axolotl-ai-cloud/axolotl src/axolotl/utils/chat_templates/templates/gemma3.jinja",
-        kind="no blank",
-        template=_SPLIT + "{{ bos_token }}\n{%- for m in turns %}" + _ALTERNATE
-        + _GEMMA + "{{ first + '\n\n' if first and loop.first }}" + _GEMMA_END,
-        prompt=_GEMMA_TEXT,
-        special=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
-        end="<end_of_turn>",
-        eos="<eos>",
-        model="gemma3_text",
-        named=True,
-    ),
     "Phi-3": Family(
         source="ggml-org/llama.cpp tests/test-chat-template.cpp (Phi-3-mini)",
         kind="before all",
@@ -321,22 +271,6 @@ FAMILIES = {
         eos="<|endoftext|>",
         model="phi3",
         swallows=True,
-    ),
-    "Phi-4": Family(
-        source="ggml-org/llama.cpp tests/test-chat-template.cpp (phi-4)",
-        kind="bytes",
-        template="{% for m in messages %}{% if m.role != 'assistant' %}<|im_start|>{{ m.role }}"
-        "<|im_sep|>{% endif %}{{ m.content }}<|im_end|>{% if m.role == 'user' %}<|im_start|>"
-        "assistant<|im_sep|>{% endif %}{% endfor %}",
-        prompt="<|im_start|>system<|im_sep|>{s}<|im_end|><|im_start|>user<|im_sep|>{q}<|im_end|>"
-        "<|im_start|>assistant<|im_sep|>{a}<|im_end|><|im_start|>user<|im_sep|>{u}<|im_end|>"
-        "<|im_start|>assistant<|im_sep|>",
-        special=(*_IM, "<|im_sep|>"),
-        end="<|im_end|>",
-        eos="<|endoftext|>",
-        model="phi3",
-        begins=False,
-        named=True,
     ),
     "R1 distillation": Family(
         source="ggml-org/llama.cpp models/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja",
@@ -353,36 +287,6 @@ FAMILIES = {
         eos="<｜end▁of▁sentence｜>",
         model="qwen2",
         says=("Hm.\n", "</think>", "\n\n"),
-    ),
-    "SmolLM2": Family(
-        source="HuggingFaceTB/SmolLM2-135M-Instruct, the GGUF file of the demonstration",
-        kind="bytes",
-        template=_GREETED,
-        prompt=_CHATML_TEXT,
-        special=_IM,
-        end="<|im_end|>",
-        eos="<|im_end|>",
-        model="llama",
-        begins=False,
-    ),
-    "SmolLM3": Family(
-        source="acproject/seq2seq_llama.cpp models/templates/HuggingFaceTB-SmolLM3-3B.jinja; its "
-        "date: 21-grams/notso-smollm3-bot doc/strftime_now_fix.md",
-        kind="bytes",
-        template=_SPLIT + "{% set thinks = enable_thinking is not defined or enable_thinking %}"
-        "{% set empty = '' if thinks else '<think>\n\n</think>\n' %}<|im_start|>system\n"
-        "Today: {{ strftime_now('%d %B %Y') }}, {{ 'think' if thinks else 'do not think' }}\n\n"
-        "{{ first.rstrip() or 'You help.' }}\n\n<|im_end|>\n{% for m in turns %}"
-        "<|im_start|>{{ m.role }}\n{{ empty + m.content.lstrip('\n') if m.role == 'assistant' "
-        "else m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{{ empty }}{% endif %}",
-        prompt=_CHATML_TEXT.replace("{s}", "Today: 26 July 2024, think\n\n{s}\n\n"),
-        special=_IM,
-        end="<|im_end|>",
-        eos="<|im_end|>",
-        model="smollm3",
-        begins=False,
-        says=_THINKS,
     ),
     "OLMo 2": Family(
         source="allenai/open-instruct open_instruct/dataset_transformation.py (tulu), after a "
@@ -401,22 +305,12 @@ FAMILIES = {
         begins=False,
     ),
 }  # fmt: skip
-for _name, _prompt in {
-    "Qwen3": _CHATML_TEXT + "<think>\n\n</think>\n\n",
-    "SmolLM3": _CHATML_TEXT.replace("{s}", "Today: 26 July 2024, do not think\n\n{s}\n\n").replace(
-        "assistant\n", "assistant\n<think>\n\n</think>\n"
-    ),
-}.items():
-    FAMILIES[f"{_name}, no thinking"] = dataclasses.replace(
-        FAMILIES[_name], prompt=_prompt, options={"enable_thinking": False}, says=()
-    )
-
-
-_OTHERS = {
-    "gemma3_text": "Gemma3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-    "olmo2": "Olmo2ForCausalLM",
-}
+FAMILIES["Qwen3, no thinking"] = dataclasses.replace(
+    FAMILIES["Qwen3"],
+    prompt=_CHATML_TEXT + "<think>\n\n</think>\n\n",
+    options={"enable_thinking": False},
+    says=(),
+)
 
 
 def write_family(directory: Path, family: Family, *, model: str = "") -> Path:
@@ -426,7 +320,9 @@ def write_family(directory: Path, family: Family, *, model: str = "") -> Path:
     names = family.names()
     ids = {name: i for i, name in enumerate(names)}
     config = {
-        "architectures": [_OTHERS.get(family.model) or networks[family.model].architecture],
+        "architectures": [
+            networks[family.model].architecture if family.model in networks else "Olmo2ForCausalLM"
+        ],
         "model_type": family.model,
         "vocab_size": SIZE,
         "hidden_size": SIZE,
@@ -491,19 +387,16 @@ def _tokenizer(family: Family) -> PreTrainedTokenizerFast:
 def _tensors(config: dict[str, Any], chain: list[int]) -> dict[str, np.ndarray]:
     """Weights with which the layer adds to a token of the chain four times the next one."""
     kind, layer = config["model_type"], "model.layers.0."
-    like = {"gemma3_text": "gemma2", "smollm3": "llama", "olmo2": "llama"}.get(kind, kind)
+    like = "llama" if kind == "olmo2" else kind
     plain = read_decoder_config({**config, "model_type": like}, source="family")
     tensors = {
         name: np.full(shape, float("norm" in name and like != "gemma2"), np.float32)
         for name, shape in parameter_shapes(Decoder(plain)).items()
     }
-    for name, width in {
-        "gemma3_text": [("q", 32), ("k", 32)],
-        "olmo2": [("q", 384), ("k", 128)],
-    }.get(kind, []):
-        tensors[f"{layer}self_attn.{name}_norm.weight"] = np.ones(width, np.float32)
     after = f"{layer}post_feedforward_layernorm.weight"
     if kind == "olmo2":  # its norms come after attention and MLP
+        for name, width in (("q", 384), ("k", 128)):
+            tensors[f"{layer}self_attn.{name}_norm.weight"] = np.ones(width, np.float32)
         tensors[after] = tensors.pop(f"{layer}input_layernorm.weight")
     elif like == "gemma2":  # the factor is 1 + weight
         tensors[after] += 3

@@ -37,6 +37,15 @@ def run(methods, store=None, **options):
     return {outcome.id: outcome for outcome in scheduler.run(list(enumerate(methods)))}
 
 
+def ask_each(operation, payloads, store=None, **options):
+    """Runs a question of one request for each payload."""
+
+    async def method(x):
+        return await Request(operation, x)
+
+    return run([lambda x=x: method(x) for x in payloads], store, **options)
+
+
 def test_questions_with_different_numbers_of_steps_share_calls():
     calls = []
     double, triple = make(calls=calls), make("triple", lambda x: 3 * x, calls)
@@ -105,12 +114,8 @@ def test_a_stored_result_makes_no_call_and_costs_the_same():
 
 def test_results_without_seconds_are_counted():
     store, double = Store(None), make()
-
-    async def method(i):
-        return await Request(double, i)
-
     store.put("double", "{}", {entry_key("double", "{}", "3"): b"6"})  # of an older store
-    found = run([lambda i=i: method(i) for i in (2, 3)], store)
+    found = ask_each(double, (2, 3), store)
     assert [(found[i].value, found[i].untimed) for i in range(2)] == [(4, 0), (6, 1)]
 
 
@@ -123,10 +128,7 @@ def test_compilation_is_not_in_the_seconds():
         time.sleep(0.1)
         return int(jax.jit(lambda y: y + x)(1))
 
-    async def method(i):
-        return await Request(make(function=function, batch=1), i)
-
-    found = run([lambda i=i: method(i) for i in range(2)])
+    found = ask_each(make(function=function, batch=1), range(2))
     before = compilation_seconds()
     jax.jit(lambda y: y - 1)(1)  # JAX's events have the names that are counted
     assert compilation_seconds() > before
@@ -150,12 +152,7 @@ def test_the_check_before_comes_once_before_the_first_call_and_not_if_all_is_sto
 
 def test_batches_are_cut_and_sorted_by_size():
     calls = []
-    double = make(calls=calls, batch=2, size=lambda x: x)
-
-    async def method(i):
-        return await Request(double, i)
-
-    run([lambda i=i: method(i) for i in (5, 3, 4, 1, 2)])
+    ask_each(make(calls=calls, batch=2, size=lambda x: x), (5, 3, 4, 1, 2))
     assert [payloads for _, payloads in calls] == [[1, 2], [3, 4], [5]]
 
 
@@ -165,12 +162,7 @@ def test_a_failing_request_does_not_fail_its_batch():
             raise ValueError("five is right out")
         return x
 
-    operation = make(function=function)
-
-    async def method(i):
-        return await Request(operation, i)
-
-    found = run([lambda i=i: method(i) for i in range(9)])
+    found = ask_each(make(function=function), range(9))
     assert str(found[5].error) == "five is right out" and found[5].value is None
     assert [found[i].value for i in range(9) if i != 5] == [0, 1, 2, 3, 4, 6, 7, 8]
 
@@ -226,12 +218,8 @@ def test_a_dead_engine_stops_the_run_and_keeps_results():
 
 def test_too_few_results_are_an_error():
     operation = Operation("short", "{}", lambda xs: xs[1:], str, lambda v: b"", lambda d: None)
-
-    async def method():
-        return await Request(operation, 1)
-
     with pytest.raises(EngineDown, match="0 results for 1"):
-        run([method])
+        ask_each(operation, [1])
 
 
 def test_gather_waits_for_all_and_keeps_order():
@@ -315,21 +303,6 @@ def test_answers_do_not_depend_on_batching(plans, live, batch):
     assert again == calls  # the same inputs make the same batches
 
 
-def test_thousands_of_questions_run_at_once():
-    sizes = []
-    double = make(batch=10_000)
-
-    async def method(i):
-        return await Request(double, i)
-
-    found = run(
-        [lambda i=i: method(i) for i in range(3000)],
-        live=2000,
-        on_batch=lambda name, size: sizes.append(size),
-    )
-    assert len(found) == 3000 and sizes == [2000, 1000]
-
-
 def test_results_that_end_early_survive_a_kill_in_their_batch(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxrag.engines.scheduler.STORE_SECONDS", 0.0)
     asked = []
@@ -341,13 +314,9 @@ def test_results_that_end_early_survive_a_kill_in_their_batch(tmp_path, monkeypa
             asked.append(payloads[index])
             yield index, 2 * payloads[index]
 
-    async def method(operation, i):
-        return await Request(operation, i)
-
     def answers(each):
-        operation = dataclasses.replace(make(), each=each)
         store = Store(tmp_path / "store.sqlite")
-        return run([lambda i=i: method(operation, i) for i in range(5)], store)
+        return ask_each(dataclasses.replace(make(), each=each), range(5), store)
 
     with pytest.raises(KeyboardInterrupt):
         answers(lambda payloads: each(payloads, killed_after=3))
@@ -369,14 +338,9 @@ def test_a_faulty_request_keeps_what_ended_before_it_in_its_batch(monkeypatch):
             yield index, 2 * payload
 
     operation = dataclasses.replace(make(), each=each)
-
-    async def method(i):
-        return await Request(operation, i)
-
     monkeypatch.setattr("jaxrag.engines.scheduler.STORE_SECONDS", 0.0)
     stored = []
-    methods = [lambda i=i: method(i) for i in range(6)]
-    found = run(methods, on_batch=lambda name, size: stored.append(size))
+    found = ask_each(operation, range(6), on_batch=lambda name, size: stored.append(size))
     assert stored == [1, 1, 1, 1, 1]
     assert [found[i].value for i in range(6)] == [0, 2, 4, None, 8, 10]
     assert str(found[3].error) == "three"

@@ -12,7 +12,7 @@ import pytest
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
 from jaxrag.types import EngineDown, InputError, Message
-from tests.engines.fake_server import END, faulty, serving, slowly, well
+from tests.engines.fake_server import END, serving, slowly, well
 from tests.engines.tiny_model import write_tiny_model
 
 KEY = "sk-not-to-be-seen"
@@ -101,11 +101,6 @@ def test_settings_that_a_server_would_fill_in_are_sent(tokenizer: str) -> None:
     assert (second["repetition_penalty"], second["repeat_penalty"]) == (1.1, 1.1)
 
 
-def test_transient_faults_lose_no_results(tokenizer: str) -> None:
-    with serving(faulty) as server:
-        assert texts(connect(tokenizer, server, concurrency=3)) == EXPECTED
-
-
 def test_a_dead_replica_is_replaced_by_the_other(tokenizer: str) -> None:
     with serving() as alive, serving(lambda handler, *_: handler.drop()) as dead:
         model = connect(tokenizer, alive, dead, concurrency=4)
@@ -151,57 +146,6 @@ def test_retry_after_is_honoured(tokenizer: str) -> None:
     with serving(fault) as server:
         texts(connect(tokenizer, server), 1)
     assert times[1] - times[0] >= 0.4
-
-
-def test_a_hanging_server_times_out(tokenizer: str) -> None:
-    with serving(slowly(1.0)) as server:
-        model = connect(tokenizer, server, timeout=0.1, patience=0.3)
-        with pytest.raises(EngineDown, match=r"after 0.1 s.*same command again"):
-            texts(model, 1)
-
-
-def test_chat_endpoints_receive_messages(tokenizer: str) -> None:
-    def chat(handler: Any, number: int, body: Any) -> None:
-        rows = [{"token": "Pa", "logprob": -0.5}, {"token": "ris", "logprob": -0.25}]
-        choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
-        usage = {"prompt_tokens": 7, "completion_tokens": 2}
-        handler.send(200, {"choices": [choice | {"finish_reason": "length"}], "usage": usage})
-
-    with serving(chat) as server:
-        model = connect("", server)
-        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=2)
-        path, body, _ = server.bodies[0]
-        with pytest.raises(InputError, match="plain text"):
-            model.generate(["Capital?"], max_new_tokens=2)
-        with pytest.raises(InputError, match="scores no texts"):
-            model.logprob(["a"], ["b"])
-    assert path == "/v1/chat/completions"
-    assert body["messages"] == [{"role": "user", "content": "Capital?"}]
-    assert (found.text, found.logprobs, found.finish_reason) == ("Paris", (-0.5, -0.25), "length")
-    assert (len(found.tokens), found.prompt_tokens) == (2, 7)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "reason"),
-    [
-        (["Pa", "ris", "<end>"], "end"),
-        (["Pa", "ris", ""], "end"),
-        (["Pa", "ris"], "stop"),  # the end token is not listed: the last one counts in u
-        (["Pa", "ris", "\n"], "stop"),
-        (["Pa", "ris\nIt"], "stop"),
-    ],
-)
-def test_the_end_token_is_recognised_in_chat_logprobs(tokens: list[str], reason: str) -> None:
-    def chat(handler: Any, number: int, body: Any) -> None:
-        rows = [{"token": token, "logprob": -0.5} for token in tokens]
-        choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
-        handler.send(200, {"choices": [choice | {"finish_reason": "stop"}]})
-
-    with serving(chat) as server:
-        model = connect("", server, template_options='{"enable_thinking": false}')
-        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=5, stop=("\n",))
-        assert server.bodies[0][1]["chat_template_kwargs"] == {"enable_thinking": False}
-    assert (found.finish_reason, len(found.logprobs)) == (reason, len(tokens))
 
 
 @pytest.mark.parametrize("tokens", [["Li", "ma", "\n", "It"], ["\n", "It"], ["Li", "ma\n", "It"]])

@@ -35,6 +35,7 @@ from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sharding import cache_sharding, divisible_sharding
 from jaxrag.types import InputError
 
+_log = logging.getLogger("jaxrag")
 _SLOTS = 128  # caches have a multiple of this many slots
 _PACKED_SLOTS = 512  # those of packed calls, which read only slots in use
 _ROW, _MOST_ROWS = 1024, 256  # slots that rows are chosen for, and most rows
@@ -119,8 +120,7 @@ class Sizes:
         read only slots in use, so that their caches may be longer and texts share more of them.
         """
         needed = max(-(-length // self.chunk) * self.chunk, length + new)
-        unit = max(_PACKED_SLOTS if packed else _SLOTS, (1 << (needed - 1).bit_length()) // 4)
-        return -(-needed // unit) * unit
+        return padded_length(needed, _PACKED_SLOTS if packed else _SLOTS)
 
     def smaller(self) -> Sizes | None:
         """Half the answers at once, then half the prompts; None if neither can be halved."""
@@ -132,7 +132,10 @@ class Sizes:
         return None
 
 
-_log = logging.getLogger("jaxrag")
+def padded_length(length: int, least: int) -> int:
+    """The next multiple of a quarter of the next power of 2; at least of ``least``."""
+    unit = max(least, (1 << (length - 1).bit_length()) // 4)
+    return -(-length // unit) * unit
 
 
 class PrefillJob(NamedTuple):

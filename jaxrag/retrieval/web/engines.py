@@ -57,9 +57,7 @@ class BraveClient:
         pages = self._server.request(
             "GET", "/res/v1/web/search", parameters=parameters, read=_brave_pages
         )
-        # entities and tags of HTML, now decoded, may have hidden the key
-        shown = [WebPage(*map(self._server.without_key, page)) for page in pages]
-        return usable(shown, count)
+        return usable(pages, count)
 
 
 def shortened(query: str) -> str:

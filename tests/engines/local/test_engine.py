@@ -1,6 +1,5 @@
 """The local engine on a tiny random model: what it computes and what must not matter."""
 
-import copy
 import gc
 import json
 import weakref
@@ -20,9 +19,8 @@ from jaxrag.engines.local import decoding, prefill
 from jaxrag.engines.local.decoding import AnswerRows
 from jaxrag.engines.local.engine import LocalModel, use_compile_cache
 from jaxrag.engines.local.prefill import Sizes
-from jaxrag.engines.prompts import render_chat
 from jaxrag.types import Generation, InputError, Message
-from tests.engines.tiny_model import CHATS, SPECIAL, TEMPLATE, load_local, write_tiny_model
+from tests.engines.tiny_model import CHATS, SPECIAL, load_local, write_tiny_model
 from tests.models.decoder.reference import CONFIGS, reference_logits
 
 
@@ -74,13 +72,6 @@ def test_repetition_penalty_equals_the_reference(model: LocalModel, tmp_path: Pa
     assert model.generate(prompts[1:], **options) == found[1:]  # whatever else is in the batch
     with pytest.raises(InputError, match="repetition_penalty is 0"):
         model.generate(prompts, max_new_tokens=2, repetition_penalty=0.0)
-
-
-def test_messages_go_through_the_chat_template(model: LocalModel) -> None:
-    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    chat = model.generate([(Message("user", "Hi"),)], max_new_tokens=6)
-    assert chat == model.generate([text], max_new_tokens=6)
-    assert chat[0].prompt_tokens == len("user\nHi\nassistant\n") + 3  # bytes and special tokens
 
 
 def test_results_do_not_depend_on_the_batch(model: LocalModel, answers: list[Generation]) -> None:
@@ -191,27 +182,6 @@ def test_rows_that_a_mesh_does_not_cut_evenly_are_refused(directory: Path) -> No
     # 4 devices for 2 heads: 2 devices cut the rows of each head, on both halves of "data"
     with pytest.raises(InputError, match=r"prefill_rows is 2; .* a multiple of 4 "):
         load_local(directory, mesh=mesh, prefill_rows=2, rows=4)
-
-
-@pytest.mark.slow
-def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
-    mesh = jax.make_mesh((8,), ("model",))
-    model = load_local(tmp_path, mesh=mesh)
-    layer = model._prefill.params["model"]["layers"]["0"]
-    parts = {
-        name: layer[half][name][kind].sharding.shard_shape(layer[half][name][kind].shape)
-        for half, name, kind in [
-            ("self_attn", "q_proj", "weight"),
-            ("self_attn", "k_proj", "bias"),
-            ("self_attn", "o_proj", "weight"),
-            ("mlp", "down_proj", "weight"),
-        ]
-    }
-    assert parts == {"q_proj": (4, 24), "k_proj": (4,), "o_proj": (24, 4), "down_proj": (24, 5)}
-    found = model.generate(CHATS[:3], max_new_tokens=6)
-    wanted = load_local(tmp_path).generate(CHATS[:3], max_new_tokens=6)
-    assert [a.tokens for a in found] == [a.tokens for a in wanted]
 
 
 def test_sampling_depends_on_prompt_and_seed_only(model: LocalModel) -> None:
@@ -334,11 +304,6 @@ def test_end_tokens_include_those_of_generation_config(tmp_path: Path) -> None:
     assert first[0].finish_reason == "length"
 
 
-def test_an_empty_call_returns_no_results(model: LocalModel) -> None:
-    assert model.generate([], max_new_tokens=3) == []
-    assert model.logprob([], []) == []
-
-
 def test_prompts_that_do_not_fit_are_refused(model: LocalModel, directory: Path) -> None:
     with pytest.raises(InputError, match="505 tokens and 8 new tokens exceed the model's 512"):
         model.generate(["fine", "a" * 505], max_new_tokens=8)
@@ -359,25 +324,6 @@ def test_messages_without_a_chat_template_are_refused(model: LocalModel, tmp_pat
     strange: Any = (Message("tool", "x"),)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"refuses messages \(tool\): no tools"):
         model.generate([strange], max_new_tokens=2)
-
-
-def test_templates_without_a_system_role_get_it_before_the_question(model: LocalModel) -> None:
-    tokenizer = copy.copy(model.tokenizer)
-    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    tokenizer.chat_template = refuse + TEMPLATE
-    prompt = (Message("system", "Answer in a word."), Message("user", "Capital of Chad?"))
-    merged = (Message("user", "Answer in a word.\n\nCapital of Chad?"),)
-    assert render_chat(tokenizer, prompt, {}) == render_chat(model.tokenizer, merged, {})
-    assert render_chat(model.tokenizer, prompt, {}) != render_chat(model.tokenizer, merged, {})
-    alone = (Message("user", "Answer in a word."),)
-    assert render_chat(tokenizer, prompt[:1], {}) == render_chat(model.tokenizer, alone, {})
-
-
-def test_template_options_reach_the_template(directory: Path, model: LocalModel) -> None:
-    short = load_local(directory, template_options='{"short": true}')
-    found = short.generate(CHATS[:1], max_new_tokens=2)[0]
-    assert found.prompt_tokens == model.generate(CHATS[:1], max_new_tokens=2)[0].prompt_tokens + 6
-    assert short.identity != model.identity
 
 
 @pytest.mark.usefixtures("unprobed")
@@ -431,12 +377,9 @@ def test_any_number_of_decode_rows_has_prefill_rows(decode: int, prefill: int) -
     assert (sizes.decode_rows, sizes.prefill_rows) == (decode, prefill)  # gcd with 8 on CPUs
 
 
-def test_sizes_that_are_not_multiples_are_refused(directory: Path) -> None:
+def test_sizes_and_meshes_that_do_not_fit_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
         load_local(directory, prefill_rows=8, rows=12)
-
-
-def test_meshes_with_other_axes_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="not 'tensor'"):
         load_local(directory, mesh=jax.make_mesh((8,), ("tensor",)))
 
