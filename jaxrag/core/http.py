@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import email.utils
 import functools
 import html
@@ -57,17 +58,18 @@ class TransientError(Exception):
         self.pause, self.attempts = pause, attempts
 
 
+@dataclasses.dataclass(eq=False)
 class _Server:
     """An address with its open requests, and the times until which it gets no new requests."""
 
-    def __init__(self, url: str) -> None:
-        self.url, self.transport = url, _transport(url)
-        self.busy = 0
-        self.most = 0  # open requests that it gets; rises while it keeps up
-        self.failures = 0  # in a row
-        self.backoff_until = 0.0  # after a failure
-        self.paused_until = 0.0  # as requested by the server
-        self.last_failure = ""
+    url: str
+    transport: httpx.AsyncHTTPTransport
+    most: int  # open requests that it gets; rises while it keeps up
+    busy: int = 0
+    failures: int = 0  # in a row
+    backoff_until: float = 0.0  # after a failure
+    paused_until: float = 0.0  # as requested by the server
+    last_failure: str = ""
 
     def wait(self, now: float, deadline: float, resting: float) -> float:
         """Seconds until it may get a request that itself avoids it until ``resting``."""
@@ -100,8 +102,7 @@ class HttpClient:
     gets no requests for 0.5 to 30 s, twice as long after each consecutive failure, or for as long
     as it requests; other servers are used meanwhile. A server gets few requests at once first, one
     more with each prompt answer, and half as many after a failure. Redirects are not followed,
-    cookies not kept. Servers of this machine, and those in NO_PROXY, are asked without the proxy
-    that the environment names.
+    cookies not kept. Only servers elsewhere, and not in NO_PROXY, are asked by a proxy.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
@@ -146,16 +147,14 @@ class HttpClient:
                 f"timeout is {timeout}, patience {patience} and rate {rate}: timeout and rate must "
                 f"be above 0, patience at least 0, all finite and below {longest:g}."
             )
-        self._servers = [_Server(url.rstrip("/")) for url in urls]
+        first = min(_FIRST_OPEN, concurrency)
+        self._servers = [_Server(url.rstrip("/"), _transport(url), first) for url in urls]
         self._headers = {**_HEADERS, **headers}
         self._secrets = [secret for secret in secrets if secret]
         self._long_secrets = [secret for secret in secrets if len(secret) >= _SHORT]
         self._patience, self._timeout = patience, timeout
-        self._requested_pause, self._refused = requested_pause, refused
-        self._final = final
+        self._requested_pause, self._refused, self._final = requested_pause, refused, final
         self._concurrency = concurrency
-        for server in self._servers:
-            server.most = min(_FIRST_OPEN, concurrency)
         self._lock, self._next = threading.Condition(), 0.0
         self._spacing = 1 / rate if rate else 0.0
         self._loop = _loop()
@@ -176,10 +175,8 @@ class HttpClient:
         """The JSON object of a response, passed through ``read``.
 
         Args:
-          method: "GET" or "POST".
-          path: below the servers' addresses.
-          body: sent as JSON.
-          parameters: of the query string.
+          method, path: "GET" or "POST", and the path below the servers' addresses.
+          body, parameters: sent as JSON, and as the query string.
           read: parses the object; if it raises `TransientError`, the request is retried.
           patience: seconds of all attempts, instead of the client's.
 

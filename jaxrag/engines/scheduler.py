@@ -186,14 +186,16 @@ class QuestionOutcome(NamedTuple):
     store_hits: int
 
 
+@dataclasses.dataclass
 class _LiveQuestion:
-    """Cost so far of one live question."""
+    """Cost so far of one live question; see `QuestionOutcome`."""
 
-    def __init__(self, id: Any) -> None:
-        self.id = id
-        self.cost: Counter[str] = Counter()
-        self.seconds = self.spent = 0.0
-        self.hits = self.untimed = 0
+    id: Any
+    cost: Counter[str] = dataclasses.field(default_factory=Counter)
+    seconds: float = 0.0
+    untimed: int = 0
+    spent: float = 0.0
+    store_hits: int = 0
 
 
 class _Branches:
@@ -204,20 +206,14 @@ class _Branches:
         self.results: list[Any] = [None] * count
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Coroutine:
     """A coroutine in progress: the question's own, or one branch of a `gather`."""
 
-    __slots__ = ("branches", "coroutine", "position", "question")
-
-    def __init__(
-        self,
-        coroutine: Any,
-        question: _LiveQuestion,
-        branches: _Branches | None = None,
-        position: int = 0,
-    ) -> None:
-        self.coroutine, self.question = coroutine, question
-        self.branches, self.position = branches, position
+    coroutine: Any
+    question: _LiveQuestion
+    branches: _Branches | None = None
+    position: int = 0
 
     @property
     def abandoned(self) -> bool:
@@ -300,8 +296,7 @@ class Scheduler:
     ) -> Iterator[QuestionOutcome]:
         """Yields each question's outcome as it ends.
 
-        Args:
-          questions: pairs of an id and a function that starts the question's coroutine.
+        A question is an id and a function that starts its coroutine.
         """
         try:
             yield from self._run(iter(questions))
@@ -393,9 +388,8 @@ class Scheduler:
     def _end(self, task: _Coroutine, value: Any, error: Exception | None) -> None:
         branches, question = task.branches, task.question
         if branches is None:
-            cost = dict(sorted(question.cost.items()))
-            spent = question.seconds, question.untimed, question.spent, question.hits
-            self._finished.append(QuestionOutcome(question.id, value, error, cost, *spent))
+            known: dict[str, Any] = dict(vars(question), cost=dict(sorted(question.cost.items())))
+            self._finished.append(QuestionOutcome(value=value, error=error, **known))
         elif error is not None:
             branches.failed = True
             self._ready.append((branches.parent, None, error))
@@ -436,7 +430,7 @@ class Scheduler:
             task.question.seconds += seconds or 0.0
             task.question.untimed += seconds is None
             task.question.spent += 0.0 if shared else seconds or 0.0
-            task.question.hits += shared
+            task.question.store_hits += shared
             self._ready.append((task, value, None))
 
     def _send_largest(self) -> None:

@@ -82,7 +82,8 @@ class VllmModel:
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
         second = getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
         # vLLM 0.29 has the second runner, but not yet this field
-        self._scores_rows = bool(second) and _has("prompt_logprob_token_ids")
+        fields = inspect.signature(vllm_library().SamplingParams).parameters if second else ()
+        self._scores_rows = "prompt_logprob_token_ids" in fields
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
@@ -93,8 +94,12 @@ class VllmModel:
         seeds = decoding.seeds(len(prompts))
         answers = self._generated(encoded, seeds, decoding, stop=decoding.stop)
         # vLLM knows no reasoning: a stop string inside of it ends the answer before its begin
-        cut = [i for i, a in enumerate(answers) if a.reasoning and a.finish_reason == "length"]
-        cut = [i for i in cut if decoding.stop and _made(answers[i]) < decoding.max_new_tokens]
+        cut = [
+            i
+            for i, a in enumerate(answers)
+            if decoding.stop and a.reasoning and a.finish_reason == "length"
+            if len(a.tokens) + a.reasoning_tokens < decoding.max_new_tokens
+        ]
         again = self._generated([encoded[i] for i in cut], [seeds[i] for i in cut], decoding)
         for i, whole in zip(cut, again, strict=True):
             answers[i] = whole
@@ -176,19 +181,6 @@ class VllmModel:
         return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
 
 
-def _has(setting: str) -> bool:
-    return setting in inspect.signature(vllm_library().SamplingParams).parameters
-
-
-def _made(generation: Generation) -> int:
-    return len(generation.tokens) + generation.reasoning_tokens
-
-
-def _on_tpu() -> bool:
-    """Whether vLLM runs on a TPU, whose plugins refuse a seed per request."""
-    return bool(importlib.import_module("vllm.platforms").current_platform.is_tpu())
-
-
 def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:
     """The log-probability of each token in vLLM's table for its position."""
     return [float(row[token].logprob) for row, token in zip(rows, tokens, strict=True)]
@@ -264,13 +256,19 @@ class Vllm:
                 "memory is short (vLLM reserves 0.92 of a device, or of a CPU's memory), set a "
                 "smaller `memory`."
             ) from error
-        config, tpu = engine.llm_engine.vllm_config.model_config, _on_tpu()
+        config = engine.llm_engine.vllm_config.model_config
+        # plugins for TPUs refuse a seed per request
+        tpu = bool(importlib.import_module("vllm.platforms").current_platform.is_tpu())
         encode = PromptEncoder(
             tokenizer,
             template_options=template,
             max_length=config.max_model_len,
             vocabulary=config.get_vocab_size(),
         )
+        adapter = None
+        if self.lora:
+            request, lora = importlib.import_module("vllm.lora.request"), Path(self.lora)
+            adapter = request.LoRARequest(lora.name, 1, str(lora.absolute()))
         identity = {
             "engine": _NUMERICS,
             "vllm": getattr(library, "__version__", "unknown"),
@@ -286,7 +284,7 @@ class Vllm:
             encode,
             ends=[i for i in end_tokens(path, tokenizer) if i < config.get_vocab_size()],
             identity=canonical(identity),
-            lora=_adapter(Path(self.lora)) if self.lora else None,
+            lora=adapter,
             seeds=not tpu,
             gives_scores=not (tpu and importlib.util.find_spec("vllm_torchtpu")),
         )
@@ -304,8 +302,3 @@ class Vllm:
             "enable_lora": bool(self.lora),
             "logprobs_mode": "raw_logprobs",  # not divided by the temperature
         }
-
-
-def _adapter(path: Path) -> Any:
-    request = importlib.import_module("vllm.lora.request")
-    return request.LoRARequest(path.name, 1, str(path.absolute()))

@@ -42,7 +42,6 @@ class World:
       command: the script that makes the results, with its arguments; () for `experiments.run`.
       only: beginnings of the paths of the files that are damaged; () for all.
       reads: first parts of the paths that the readers read.
-      undone: what the job lacks where each case begins, as if it had been killed there.
       whole: the bytes of its results.
       writes: how many writes the job does, see `interrupted`.
     """
@@ -55,7 +54,6 @@ class World:
     command: tuple[Any, ...] = ()
     only: tuple[str, ...] = ()
     reads: tuple[str, ...] = ("run", "made")
-    undone: tuple[str, ...] = ()
     whole: bytes = b""
     writes: int = 0
 
@@ -71,9 +69,6 @@ class World:
             done = self.make()
         assert done.code == 0, done
         whole = (self.root / self.results).read_bytes()
-        for pattern in self.undone:
-            for one in self.root.glob(pattern):
-                shutil.rmtree(one) if one.is_dir() else one.unlink()
         copy(self.root, self.pristine)
         return dataclasses.replace(self, whole=whole, writes=writes[0])
 

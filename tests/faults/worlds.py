@@ -3,44 +3,22 @@
 import json
 import shutil
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jaxrag.experiments.ask
 import jaxrag.experiments.data
-import jaxrag.experiments.explain
-import jaxrag.experiments.index
 import jaxrag.experiments.report
 import jaxrag.experiments.reproduce
 import jaxrag.experiments.run
 import jaxrag.experiments.status
 import jaxrag.experiments.store
-import jaxrag.experiments.sweep
-from benchmarks import ppo_toy
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.reproduction.listing import result_file
 from tests.data.published_sets import CASES, write
 from tests.experiments.small_run import write_small_run
 from tests.faults.damage import call
 from tests.faults.world import World
-from tests.methods.ars.bandit import small_table
-from tests.methods.ars.ranker import small_ranker, test_job
-from tests.models.bert import small_bert
-
-
-def _finished(root: Path, results: str, inputs: tuple[str, ...], **more: Any) -> World:
-    work, page = str(root / "run"), f"--out={root.parent / 'page' / 'report.html'}"
-    readers: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "experiments.report": (jaxrag.experiments.report, (f"--runs={work}", page)),
-        "experiments.status": (jaxrag.experiments.status, (work,)),
-    }
-    return World(root, root.with_name("pristine"), results, inputs, readers, **more).kept()
-
-
-def write_lines(file: Path, lines: Iterable[Any]) -> None:
-    """Writes JSON lines."""
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def run(directory: Path) -> World:
@@ -49,60 +27,12 @@ def run(directory: Path) -> World:
     root.mkdir()
     write_small_run(root, questions=8)
     own = ("config.py", "data", "encoder", "model", "prompts.toml")
-    return _finished(root, "run/answers.jsonl", own)
-
-
-def _configured(root: Path, name: str) -> None:
-    """Writes the config of that name in tests/faults/configs."""
-    settings = Path(__file__).with_name("configs") / f"{name}.py"
-    (root / "config.py").write_text(settings.read_text().replace("DIRECTORY", str(root)))
-
-
-def _trained(root: Path, name: str, own: tuple[str, ...], result: str) -> World:
-    """A training that was killed after two of four steps."""
-    _configured(root, name)
-    undone = f"run/{result}", "run/checkpoints/[34]"
-    made = f"run/{result}/model.safetensors"
-    return _finished(root, made, ("config.py", *own), undone=undone)
-
-
-def training(directory: Path) -> World:
-    """A training of ARS-RAG's ranker, killed after two of four steps."""
-    root = directory / "training-world"
-    root.mkdir()
-    test_job.write(root / "labels", test_job.lines())
-    small_ranker.write(root)
-    return _trained(root, "ranker", ("labels", "bert"), "ranker")
-
-
-def bandit(directory: Path) -> World:
-    """Trainings of bandits from a reward table."""
-    root = directory / "bandit-world"
-    root.mkdir()
-    small_table.write(root / "boolq")
-    _configured(root, "bandit")
-    return _finished(root, "run/curves.jsonl", ("config.py", "boolq"))
-
-
-def student(directory: Path) -> World:
-    """A training of a query writer on pairs, killed after two of four steps."""
-    root = directory / "student-world"
-    root.mkdir()
-    ppo_toy.tokenizer(root / "tokenizer")
-    small_bert.write(root / "encoder", small_bert.BERT, classifier=False)
-    (root / "pairs").mkdir()
-    words = ppo_toy.WORDS
-    lines = [
-        {
-            "question_id": f"q{i}",
-            "input": f"{one} {words[4 + i // 4]}",
-            "target": one,
-            "part": "train" if i > 1 else "held_out",
-        }
-        for i, one in enumerate([*words[:4], *words[:4]])
-    ]
-    write_lines(root / "pairs" / "pairs.jsonl", lines)
-    return _trained(root, "student", ("pairs", "tokenizer", "encoder"), "optimizer")
+    work, page = str(root / "run"), f"--out={root.parent / 'page' / 'report.html'}"
+    readers: dict[str, tuple[Any, tuple[str, ...]]] = {
+        "experiments.report": (jaxrag.experiments.report, (f"--runs={work}", page)),
+        "experiments.status": (jaxrag.experiments.status, (work,)),
+    }
+    return World(root, root.with_name("pristine"), "run/answers.jsonl", own, readers).kept()
 
 
 def stores(directory: Path) -> World:
@@ -184,10 +114,7 @@ def tables(directory: Path) -> World:
 
 WORLDS: dict[str, Callable[[Path], World]] = {
     "run": run,
-    "training": training,
-    "bandit": bandit,
     "tables": tables,
     "stores": stores,
     "published": published,
-    "student": student,
 }

@@ -92,10 +92,7 @@ class RowCounts:
     """Chooses the batch size of decoding; each size is a compiled program.
 
     Sizes in use are preferred. A smaller size is compiled only after `MISSED_STEPS` steps that
-    it would have made faster, so short runs do not compile it.
-
-    Args:
-      allowed: the allowed numbers of rows, ascending.
+    it would have made faster, so short runs do not compile it. Sizes are given in ascending order.
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
@@ -129,9 +126,7 @@ class AnswerRows:
       prefill: reads the prompts.
       empty: number of rows -> an empty cache.
       caches: existing caches by number of rows.
-      request: options of the call.
-      end_tokens: tokens that end an answer.
-      counts: chooses the number of rows.
+      request, end_tokens, counts: see their types, and `Decoding`.
     """
 
     def __init__(
@@ -150,21 +145,22 @@ class AnswerRows:
     def run(
         self, draws: Sequence[AnswerDraw], numbers: Sequence[Sequence[int]], reading: PrefillGroup
     ) -> Iterator[Finished]:
-        """Decodes the answers to the prompts of ``reading``.
-
-        Args:
-          draws: all answers of the call.
-          numbers: for each prompt, the indices of its answers in ``draws``.
-          reading: the prompts.
-        """
+        """Decodes the answers to the prompts of ``reading``; ``numbers`` has theirs by prompt."""
         self._decoder = reading.decoder
-        self._open(sum(len(numbers[i]) for i in reading.numbers))
+        size = self._counts.choose(sum(len(numbers[i]) for i in reading.numbers))
+        if size not in self.caches:
+            self.caches[size] = self._empty(size)
+        self._answers: list[_Answer | None] = [None] * size
+        self._token, self._position, self._made, self._count = np.zeros((4, size), np.int32)
+        self._numbers, self._seeds = np.zeros((2, size), np.uint32)
         # answers that wait for a row, their prompts having been read in the last prefill step
         read: deque[tuple[PrefilledRow, int]] = deque()
         step: PrefillStep | None = None
         while read or not reading.over or len(self._unused()) < len(self._answers):
             if not read and reading.over:
-                self._last_step()
+                self._shrink()
+                rows, unused = len(self._answers), len(self._unused())
+                self._counts.record(rows, rows - unused, self._step(rows))
                 yield from self._leave()
                 continue
             coming = len(read) or sum(len(numbers[i]) for i in reading.prepare())
@@ -180,20 +176,6 @@ class AnswerRows:
                 done = [row for row in step.rows if row.done]
                 read.extend((row, number) for row in done for number in numbers[row.number])
             yield from self._leave()
-
-    def _open(self, answers: int) -> None:
-        size = self._counts.choose(answers)
-        if size not in self.caches:
-            self.caches[size] = self._empty(size)
-        self._answers: list[_Answer | None] = [None] * size
-        self._token, self._position, self._made, self._count = np.zeros((4, size), np.int32)
-        self._numbers, self._seeds = np.zeros((2, size), np.uint32)
-
-    def _last_step(self) -> None:
-        """Decodes the remaining answers, no prompt being left, in fewer rows if that pays."""
-        self._shrink()
-        rows, unused = len(self._answers), len(self._unused())
-        self._counts.record(rows, rows - unused, self._step(rows))
 
     def _shrink(self) -> None:
         """Moves the remaining answers to fewer rows if they fit."""
@@ -303,16 +285,13 @@ class AnswerRows:
 
     def _leave(self) -> Iterator[Finished]:
         for row, answer in enumerate(self._answers):
-            if answer is not None and self._over(answer):
+            if answer is not None and (
+                len(answer.tokens) >= answer.count
+                or not self._end_tokens.isdisjoint(answer.tokens)
+                or self._request.stopped(answer.prompt, answer.tokens)
+            ):
                 self._answers[row] = None
                 yield answer.number, answer.tokens, answer.logprobs
-
-    def _over(self, answer: _Answer) -> bool:
-        return (
-            len(answer.tokens) >= answer.count
-            or not self._end_tokens.isdisjoint(answer.tokens)
-            or self._request.stopped(answer.prompt, answer.tokens)
-        )
 
 
 class Decoding:

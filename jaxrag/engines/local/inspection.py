@@ -116,12 +116,7 @@ def inspections(
 ) -> Iterator[tuple[int, Inspection]]:
     """Yields the index and the `Inspection` of each pair, as they are done.
 
-    Args:
-      prefill: of the model.
-      pairs: prompts and continuations.
-      slots: of each pair's cache: room for its prompt and `continuation_width` tokens after it.
-      layer: of the hidden states, from 0.
-      part: which state of the layer.
+    ``slots`` are of each pair's cache: of its prompt, and `continuation_width` tokens after it.
     """
     same = group_equal(
         PrefillJob(

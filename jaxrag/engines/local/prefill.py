@@ -20,7 +20,7 @@ import itertools
 import logging
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -83,8 +83,7 @@ class Sizes:
     def fixed(cls, *, packed: bool = False) -> Sizes:
         """Sizes for the kind of device, where its free memory is not known.
 
-        Args:
-          packed: whether calls are packed; short chunks, of which there are more, waste less.
+        Packed calls have shorter chunks, and more of them, which wastes less.
         """
         if jax.default_backend() == "cpu":
             return cls(8, 32, 16 if packed else 32, 1 << 30)
@@ -275,10 +274,6 @@ class Prefill:
         for (slots, _), numbers in _by_kind(jobs):
             yield slots, PrefillGroup(self, jobs, numbers, given)
 
-    def decoder_for(self, job: PrefillJob) -> Decoder:
-        """The decoder with the job's rotation."""
-        return self.decoder.for_long_texts() if job.long else self.decoder
-
     def take(self, slots: int, long: bool) -> _PrefillRows:
         """Rows for sequences of ``slots`` slots; see `give_back`."""
         slots = _up(slots)
@@ -335,7 +330,9 @@ class Prefill:
         Returns:
           For each job, the number of its leading chunks that are stored.
         """
-        self._forget()
+        held = sum(block.nbytes for block in self._blocks.values())
+        while held > self._shared_bytes:  # the least recently used go
+            held -= self._blocks.popitem(last=False)[1].nbytes
         leading = self._worth(jobs)
         missing = {
             prefix[-1]: job._replace(tokens=job.tokens[:length], wanted=length - 1)
@@ -368,7 +365,11 @@ class Prefill:
         if not self.packed:
             return many
         options = [leading(math.inf), many, leading(2)]
-        if self._bytes(set(itertools.chain.from_iterable(options[-1]))) > self._shared_bytes:
+        chunks = set(itertools.chain.from_iterable(options[-1]))
+        slot = (
+            2 * math.prod(self.decoder.config.cache_shape) * np.dtype(self.decoder.dtype).itemsize
+        )
+        if len(chunks) * self.chunk * slot > self._shared_bytes:
             options.pop()
         return min(options, key=lambda option: self._calls(jobs, option))
 
@@ -381,11 +382,6 @@ class Prefill:
         )
         return -(-len(missing) // self.packed) + -(-rest // self.packed)
 
-    def _bytes(self, keys: Collection[_Key]) -> int:
-        """Memory of the blocks of these prefixes."""
-        config, dtype = self.decoder.config, np.dtype(self.decoder.dtype)
-        return len(keys) * self.chunk * 2 * math.prod(config.cache_shape) * dtype.itemsize
-
     def _make(self, sources: list[PrefillJob]) -> None:
         """Runs prefixes and stores each of their chunks; first those that several share."""
         given = self._share(sources) if sources else []
@@ -393,21 +389,13 @@ class Prefill:
             reading = PrefillGroup(self, sources, numbers, given)
             while not reading.over:
                 step = reading.step()
-                for read in step.rows:
-                    if read.done:
-                        self._keep(step.cache, read.row, sources[read.number])
-
-    def _keep(self, cache: Cache, row: int, job: PrefillJob) -> None:
-        for i, key in enumerate(self._keys(job, len(job.tokens) // self.chunk)):
-            start = np.int32(i * self.chunk)
-            if key not in self._blocks:
-                self._blocks[key] = copy_out(cache, np.int32(row), start, length=self.chunk)
-
-    def _forget(self) -> None:
-        """Drops the least recently used prefixes, down to the allowed memory."""
-        held = sum(block.nbytes for block in self._blocks.values())
-        while held > self._shared_bytes:
-            held -= self._blocks.popitem(last=False)[1].nbytes
+                for read in (read for read in step.rows if read.done):
+                    job, row = sources[read.number], np.int32(read.row)
+                    for i, key in enumerate(self._keys(job, len(job.tokens) // self.chunk)):
+                        if key not in self._blocks:
+                            start = np.int32(i * self.chunk)
+                            block = copy_out(step.cache, row, start, length=self.chunk)
+                            self._blocks[key] = block
 
 
 def _by_kind(jobs: Sequence[PrefillJob]) -> Iterator[tuple[_Kind, list[int]]]:
@@ -428,10 +416,6 @@ class PrefillGroup:
       jobs: all sequences of the call.
       numbers: indices of the sequences of this group, in this order; common prefixes side by side.
       given: number of stored leading chunks of each job.
-
-    Attributes:
-      numbers: see above.
-      decoder: that runs them.
     """
 
     def __init__(
@@ -444,7 +428,7 @@ class PrefillGroup:
         self.numbers = tuple(numbers)
         self._prefill, self._jobs, self._given = prefill, jobs, given
         first = jobs[numbers[0]]
-        self.decoder = prefill.decoder_for(first)
+        self.decoder = prefill.decoder.for_long_texts() if first.long else prefill.decoder
         self._rows = prefill.take(first.slots, first.long)
         self._waiting = deque(numbers)
         self._at: dict[int, tuple[int, int]] = {}  # row: index of its job, next position

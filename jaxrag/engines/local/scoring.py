@@ -18,12 +18,8 @@ def scored(
 ) -> Iterator[tuple[int, Float[np.ndarray, " t"]]]:
     """Yields the index and the log-probabilities of each job, as they are done.
 
-    Equal prefill jobs are read once, such as continuations of one token to one prompt.
-
-    Args:
-      prefill: of the model.
-      jobs: tokens to prefill (prompt and continuation without its last token), the continuation;
-        ``wanted`` is the position before the continuation.
+    A job is what is read (prompt and continuation without its last token; ``wanted`` is the
+    position before the continuation) and the continuation. Equal texts are read once.
     """
     values = [np.zeros(len(tokens), np.float32) for _, tokens in jobs]
     yield from ((i, values[i]) for i, (_, tokens) in enumerate(jobs) if not len(tokens))
@@ -47,15 +43,9 @@ def _score_step(
     jobs: Sequence[PrefillJob],
     targets: Sequence[Sequence[tuple[Int[np.ndarray, " t"], Float[np.ndarray, " t"]]]],
 ) -> None:
-    """Fills in the log-probabilities that a step's hidden states predict.
+    """Fills in the log-probabilities that a step's hidden states predict, and computes no others.
 
-    Only the logits of the requested tokens are computed.
-
-    Args:
-      prefill: of the model.
-      step: hidden states of some rows.
-      jobs: what is read.
-      targets: for each job, its continuations and the arrays for their log-probabilities.
+    ``targets`` are, for each job, its continuations and the arrays for their log-probabilities.
     """
     # where its hidden state is, token, array, index in the array
     entries: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
