@@ -395,6 +395,7 @@ def _pause(failures: int) -> float:
 
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2})|[nrtbf])", re.IGNORECASE)
+_TAG = re.compile("<[^<>]*>")
 _LONG_NUMBER = re.compile("&#x?[0-9a-f]{40,}", re.IGNORECASE)  # of no character
 
 
@@ -404,18 +405,21 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
     Only letters and digits count, of the text with and without tags, after escapes of JSON,
     addresses and HTML up to three deep. A secret may be in hexadecimal or base64, too.
     """
-    if not secrets:
-        return False
-    for _ in range(3):
-        text = _ESCAPE.sub(_unescaped, re.sub(r"\\+", r"\\", text))
-        text = html.unescape(_LONG_NUMBER.sub("", urllib.parse.unquote(text)))
-    plain, bare = _alphanumeric(text), _alphanumeric(re.sub("<[^<>]{0,200}>", "", text))
     forms = {_alphanumeric(form) for secret in secrets for form in _encoded(secret)}
-    return any(form in plain or form in bare for form in forms if len(form) >= _SHORT // 2)
+    forms = {form for form in forms if len(form) >= _SHORT // 2}
+    texts = [text, _TAG.sub("", text)] if forms else []
+    for _ in range(3):
+        texts = [_unescaped(one) for one in texts]
+    texts = [_alphanumeric(one) for known in texts for one in (known, _TAG.sub("", known))]
+    return any(form in one for one in texts for form in forms)
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1] or match[2] or "20", 16))
+def _unescaped(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1] or match[2] or "20", 16))
+
+    text = _ESCAPE.sub(character, re.sub(r"\\+", r"\\", text))
+    return html.unescape(_LONG_NUMBER.sub("", urllib.parse.unquote(text)))
 
 
 def _alphanumeric(text: str) -> str:
