@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
 from jax.sharding import PartitionSpec as P
 
 from benchmarks.tpu.chips import Place, Slice
@@ -26,7 +27,7 @@ from jaxrag.models.decoder.decoding import (
 )
 from jaxrag.models.decoder.inspection import inspect
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import flatten, nested
+from jaxrag.models.parameters import flatten
 from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.sharding import cache_sharding, parameter_sharding
@@ -82,7 +83,7 @@ def parameters(network: Decoder, where: Place, quantization: Quantization = "") 
             found[scale] = one(scale, leaf.shape[:-1], jnp.float32)
         else:
             found[name] = one(name, leaf.shape)
-    return nested(found)
+    return unflatten_dict(found, sep=".")
 
 
 def cache(network: Decoder, rows: int, slots: int, where: Place) -> Any:

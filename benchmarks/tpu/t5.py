@@ -179,7 +179,7 @@ def distillation(on: Slice) -> Training:
         size,
         0,
         flops,
-        scheduled_optimiser(settings, STEPS, decay=settings.decay, algorithm=settings.optimiser),
+        scheduled_optimiser(settings, STEPS, decay=settings.decay),
     )
 
 

@@ -36,18 +36,6 @@ def unflatten(arrays: Mapping[str, Any], template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
 
 
-def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries from dotted names: each part between dots is a level."""
-    tree: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *path, last = name.split(".")
-        inner = tree
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = array
-    return tree
-
-
 def to_numpy(params: Any) -> dict[str, np.ndarray]:
     """Parameters by name, as float32 arrays on the host."""
     return {name: np.asarray(leaf, np.float32) for name, leaf in flatten(params).items()}

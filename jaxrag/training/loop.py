@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -180,14 +180,10 @@ class _Log:
     """
 
     def __init__(self, path: Path, start: int, track: Track | None) -> None:
-        self._path, self._track = path, track
-        kept = lines_until(path, start) if start else []
-        found = [json.loads(line) for line in kept]
-        self.history = {line["step"]: line["watched"] for line in found if "watched" in line}
-        self._newest = start
-        if track is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, "".join(f"{line}\n" for line in kept))
+        self._path, self._track, self._newest = path, track, start
+        keep = read_steps if track is None else keep_steps
+        kept = keep(path, until=start or -1)
+        self.history = {line["step"]: line["watched"] for line in kept if "watched" in line}
 
     @property
     def is_evaluated(self) -> bool:
@@ -199,42 +195,43 @@ class _Log:
         if "watched" in metrics:
             self.history[step] = metrics["watched"]
         if self._track is not None:
-            with explain_limits(self._path), open_to_append(self._path) as stream:
-                stream.write(json.dumps({"step": step, **metrics}) + "\n")
+            append_steps(self._path, [{"step": step, **metrics}])
             self._track(step, metrics)
 
 
-def read_steps(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, without an incomplete last one; none if there is no file.
+def append_steps(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Adds lines, each with its "step", to a file of JSON lines."""
+    with explain_limits(path), open_to_append(path) as stream:
+        stream.writelines(map(_text, lines))
+
+
+def keep_steps(path: Path, *, until: int) -> list[dict[str, Any]]:
+    """Removes the lines after a step, which an interruption lost; returns the others."""
+    kept = read_steps(path, until=until)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(map(_text, kept)))
+    return kept
+
+
+def read_steps(path: Path, *, until: float = math.inf) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl up to a step, without an incomplete last one.
 
     Raises:
       InputError: naming file and line, where a line is not a step of a training.
     """
-    return [value for _, value in _steps(path)]
-
-
-def lines_until(path: Path, step: int) -> list[str]:
-    """The texts of these lines up to a step.
-
-    Raises:
-      InputError: see `read_steps`.
-    """
-    return [text for text, value in _steps(path) if value["step"] <= step]
-
-
-def _steps(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    if not path.exists():
-        return []
     found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
         try:
-            text = line.decode()
-            found.append((text, _checked_step(parse_json(text))))
+            found.append(_checked_step(parse_json(line.decode())))
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{path}:{number}: not a step of a training ({error}); remove the line"
             ) from error
-    return found
+    return [line for line in found if line["step"] <= until]
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def _checked_step(line: Any) -> dict[str, Any]:

@@ -70,13 +70,8 @@ def make_mesh(devices: Sequence[Any] | None = None, *, fsdp: int = 1) -> Mesh:
     Args:
       devices: as many of each process.
       fsdp: devices that share one copy of the parameters; divides their number.
-
-    Raises:
-      InputError: it does not.
     """
     chosen = jax.devices() if devices is None else list(devices)
-    if fsdp < 1 or len(chosen) % fsdp:
-        raise InputError(f"fsdp is {fsdp}: it must divide the number of devices, {len(chosen)}.")
     shape, types = (len(chosen) // fsdp, fsdp), (AxisType.Auto,) * 2
     if len(chosen) == jax.device_count():  # a whole slice, whose links `jax.make_mesh` knows
         return jax.make_mesh(shape, _AXES, axis_types=types, devices=chosen)

@@ -76,7 +76,6 @@ def shuffled_batches(
     whole batches, of which its devices take their rows.
 
     Args:
-      examples: to train on.
       size: examples of a batch.
       seed: of the order and of ``draw``.
       name: what the examples are, for the error.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.training.loop import METRICS, lines_until
+from jaxrag.training.loop import METRICS, read_steps
 from jaxrag.types import InputError
 from tests.faults.damage import files
 from tests.faults.world import LIMITS, cases, killed, sample, without_room
@@ -50,9 +50,9 @@ def test_a_line_of_metrics_that_is_no_step_is_named(line: bytes, tmp_path: Path)
     file = tmp_path / METRICS
     file.write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b"\n")
     with pytest.raises(InputError, match=r"metrics.jsonl:2: not a step .* remove the line"):
-        lines_until(file, 1)
+        read_steps(file)
     file.write_bytes(b'{"step": 1, "loss": 2.0}\n' + line)  # incomplete, as after a kill
-    assert lines_until(file, 1) == ['{"step": 1, "loss": 2.0}']
+    assert read_steps(file) == [{"step": 1, "loss": 2.0}]
 
 
 @pytest.mark.parametrize("name", WORLDS)

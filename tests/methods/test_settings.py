@@ -133,7 +133,6 @@ WRONG: dict[type, dict[str, list[Any]]] = {
     },
     StudentTraining: {
         "learning_rate": [0.0],
-        "optimiser": ["sgd"],
         "decay": ["step"],
         "best": ["bleu"],
         "epochs": [0.0],
@@ -145,7 +144,6 @@ WRONG: dict[type, dict[str, list[Any]]] = {
         "clip": [1.0],
         "decay": [1.5],
         "learning_rate": [NAN],
-        "kl_bound": [-1.0],
     },
     KlControl: {"target": [0.0]},
     Update: {

@@ -236,12 +236,6 @@ def test_batches_that_cannot_be_cut_are_refused(
         training.training_mesh(rows, microbatch, fsdp=fsdp)
 
 
-@pytest.mark.parametrize("fsdp", [0, -2, 3, 16])
-def test_devices_that_share_parameters_divide_all(fsdp: int) -> None:
-    with pytest.raises(InputError, match=f"fsdp is {fsdp}: it must divide the number of dev"):
-        training.make_mesh(fsdp=fsdp)
-
-
 @pytest.mark.parametrize(("platform", "impl"), [("tpu", "rbg"), ("cpu", None), ("gpu", None)])
 def test_masks_are_drawn_by_the_generator_of_the_devices(platform: str, impl: str | None) -> None:
     mesh: Any = SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)]))

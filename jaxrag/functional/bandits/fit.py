@@ -154,7 +154,6 @@ def replay_fit(
     """Gradient steps on the mean squared error of played arms, from the last fit's weights.
 
     Args:
-      network: to be trained.
       optimizer: of optax; for weight decay add `optax.add_decayed_weights`.
       capacity: plays that the buffer holds.
       sampler: chooses the plays of each step.

@@ -54,7 +54,6 @@ class Network(NamedTuple):
 
     Attributes:
       features: of a context.
-      arms: number of arms.
       per_arm: for each leaf of the parameters, whether it has a leading axis for arms; other leaves
         are shared.
       init: key -> parameters.
@@ -154,7 +153,6 @@ def mlp(
 
     Args:
       d: features of a context.
-      arms: number of arms.
       hidden: widths of the hidden layers.
       shared: one network with an input block per arm, instead of one network per arm.
       bias: whether layers have a bias. Biases start at 0 unless ``initializer`` is

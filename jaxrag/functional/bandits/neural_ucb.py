@@ -177,7 +177,6 @@ def paper(
 
     Args:
       d: features of a context.
-      arms: number of arms.
       hidden: widths of the hidden layers.
       beta: exploration factor, or a function of the rounds played.
       regularization: lambda, Z_0 = lambda I.
@@ -219,7 +218,6 @@ def released(
 
     Args:
       d: features of a context.
-      arms: number of arms.
       capacity: plays held; the code holds all, so give the number of rounds.
       hidden: widths of the hidden layers.
       nu: exploration factor.

@@ -30,7 +30,6 @@ def regret(expected: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array
 
     Args:
       expected: reward of every arm in every round, without noise if that is known.
-      arms: the arms played.
     """
     return jnp.cumsum(jnp.max(expected, axis=1) - rewards_of(expected, arms))
 
@@ -85,7 +84,6 @@ def linear_ucb(
 
     Args:
       d: features of a context.
-      arms: number of arms.
       alpha: exploration factor.
       regularization: lambda; 1 in the paper.
     """

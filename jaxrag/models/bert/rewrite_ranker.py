@@ -39,7 +39,6 @@ class RankerNetwork(nn.Module):
     """One score [b, 1] for each pair, float32: a linear layer on the pooled last states.
 
     Attributes:
-      config: of the encoder.
       dtype: of the encoder's computation; the head is float32.
       pooling: see `Pooling`.
       dropout: of the encoder in training, see `jaxrag.models.bert.network`.
@@ -86,7 +85,6 @@ class LoadedRanker(NamedTuple):
 
     Attributes:
       module: the network.
-      params: its parameters.
       max_length: maximum tokens of a pair; longer pairs are truncated.
     """
 

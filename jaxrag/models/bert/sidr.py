@@ -133,7 +133,6 @@ class SidrNetwork(nn.Module):
     """E(x) of texts, float32 [b, v - first].
 
     Attributes:
-      config: of the BERT.
       dtype: of computation; norms and pooling are always float32.
       first: the first token id of the vocabulary that is used.
       masked: whether padding is excluded from the pooling. The released code includes it, so that a
@@ -195,7 +194,6 @@ def load_sidr(
     """A network and its parameters; a plain BERT gives the initial parameters of a training.
 
     Args:
-      path: directory of a checkpoint.
       dtype: of computation and of matrices.
       scale: initial weight of the last norm; below 1 for a BERT whose logits are large.
       first: see `SidrNetwork`; None uses the checkpoint's setting or the default.

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jax.sharding import Mesh
 
 from jaxrag.models.cache import empty_cache
@@ -27,7 +28,6 @@ from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.parameters import (
     flatten,
-    nested,
     shapes,
     template,
     to_devices,
@@ -77,7 +77,7 @@ def load_decoder(
         decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
     placed = to_devices(arrays, dtype, mesh)
     if quantization:
-        return decoder, nested(placed)
+        return decoder, unflatten_dict(placed, sep=".")
     return decoder, unflatten(placed, template(_initialise, decoder))
 
 

@@ -53,7 +53,6 @@ def inspect(
     """Prefills the next chunk of each row and returns internals.
 
     Args:
-      decoder, params: the network.
       cache: of the previous tokens.
       tokens: token ids of the chunk; ids after the end of a row's text may be arbitrary.
       start: position and slot of each row's first token.

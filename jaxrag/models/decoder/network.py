@@ -38,7 +38,6 @@ class DecoderAttention(nn.Module):
     """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions.
 
     Attributes:
-      config: the architecture.
       reads_only: whether keys and values of the new tokens are returned in place of the updated
         cache, which attention then reads beside them; see `DecoderLayers`.
     """
@@ -75,10 +74,8 @@ class DecoderAttention(nn.Module):
         if self.reads_only:
             own, new = (k.transpose(0, 2, 3, 1), v.swapaxes(1, 2)), (k, v)
             old, among, before = cache, *split_mask(where, slot, t)
-            parts = (
-                attention_scores(q, old[0], where=before, **scaling),
-                attention_scores(q, own[0], where=among, **scaling),
-            )
+            scores = partial(attention_scores, by_key_head(q, g), **scaling)
+            parts = scores(old[0], where=before), scores(own[0], where=among)
             weights, own_weights = softmax_parts(*parts)
             if self.is_mutable_collection("intermediates"):
                 self.sow("intermediates", "weights", joined_weights(weights, own_weights, slot))
@@ -131,19 +128,9 @@ def attention_weights(
       scale: factor of the inner products.
       cap: soft cap of the scaled ones, see `soft_cap`.
     """
-    return jax.nn.softmax(attention_scores(q, keys, where=where, scale=scale, cap=cap), axis=-1)
-
-
-def attention_scores(
-    q: Float[Array, "b t h e"],
-    keys: Float[Array, "b g e c"],
-    *,
-    where: Bool[Array, "b t c"],
-    scale: float,
-    cap: float,
-) -> Float[Array, "b g m t c"]:
-    """Scores of `attention_weights` before the softmax; the least float32 outside ``where``."""
-    return _scores(by_key_head(q, keys.shape[1]), keys, where, scale, cap)
+    grouped = by_key_head(q, keys.shape[1])
+    scores = attention_scores(grouped, keys, where=where, scale=scale, cap=cap)
+    return jax.nn.softmax(scores, axis=-1)
 
 
 def by_key_head(q: Float[Array, "b t h e"], g: int) -> Float[Array, "b g m t e"]:
@@ -152,13 +139,15 @@ def by_key_head(q: Float[Array, "b t h e"], g: int) -> Float[Array, "b g m t e"]
     return q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4)
 
 
-def _scores(
+def attention_scores(
     q: Float[Array, "b g m t e"],
     keys: Float[Array, "b g e c"],
+    *,
     where: Bool[Array, "b t c"],
     scale: float,
     cap: float,
 ) -> Float[Array, "b g m t c"]:
+    """Scores of `attention_weights` before the softmax; the least float32 outside ``where``."""
     (b, g, m, t, e), c = q.shape, keys.shape[3]
     # one matrix product for each row and key-value head, over all queries of the group
     rows = q.reshape(b, g, m * t, e)
@@ -199,7 +188,8 @@ def attend_to_used(
         part = cut(keys, axis=3), cut(values, axis=2)
         if rows is not None:
             part = part[0][rows], part[1][rows]
-        scores = _scores(queries, part[0], cut(where, axis=2), scale, cap)
+        mask = cut(where, axis=2)
+        scores = attention_scores(queries, part[0], where=mask, scale=scale, cap=cap)
         new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
         powers, before = jnp.exp(scores - new), jnp.exp(largest - new)
         total = total * before + powers.sum(axis=-1, keepdims=True)
@@ -399,7 +389,6 @@ class Decoder(nn.Module):
     """A decoder-only transformer: last hidden states, and logits from them.
 
     Attributes:
-      config: the architecture.
       dtype: of computation; norms, rotations, softmax and logits are always float32. With float16
         so is the residual stream, whose largest numbers exceed the range of float16 in many models.
       stacked: whether parameters and cache are stacked over layers, see `DecoderLayers`.

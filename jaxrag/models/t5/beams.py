@@ -73,7 +73,6 @@ def beam_search(
     """The best answer to each source.
 
     Args:
-      model, params: the network.
       tokens, where: sources and the mask of their tokens; a row without tokens is padding.
       limits: when answers end; ``most`` is at most ``slots``.
       beams: number of hypotheses that continue.

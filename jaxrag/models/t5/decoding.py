@@ -132,7 +132,6 @@ def target_states(
     """The hidden state that predicts each token of an answer, by teacher forcing.
 
     Args:
-      model, params: the network.
       tokens, where: the source and the mask of its tokens.
       targets: the answer, including its end token; right-padded.
       key: seeds dropout; None applies none.
@@ -169,7 +168,6 @@ def next_logits(
     """Logits of each answer's next token, and the cache with its last token.
 
     Args:
-      model, params: the network.
       now: has ``step``, ``cache``, ``memory`` and ``where``, as in `T5Answers`.
       tokens: of all answers, of which the first ``now.step`` are generated.
     """

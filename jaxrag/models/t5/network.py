@@ -219,7 +219,6 @@ class T5(nn.Module):
     "dropout".
 
     Attributes:
-      config: the architecture.
       dtype: of computation, float32 or bfloat16; norms, position bias, softmax and logits are
         always float32.
 

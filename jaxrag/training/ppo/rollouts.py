@@ -6,7 +6,6 @@ interruptions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,9 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrag.core.durable_files import explain_limits, open_to_append, write_text
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.training.loop import lines_until
+from jaxrag.training.loop import append_steps, keep_steps
 from jaxrag.training.student.student import Student, TokenPairs, pad, source_tokens, truncate
 from jaxrag.types import Generation, InputError, Question
 
@@ -187,9 +185,7 @@ class RolloutFile:
     ) -> None:
         """Adds the texts of a step, counted from 1."""
         if not self._is_open:
-            before = lines_until(self._path, step - 1)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self._path, "".join(f"{line}\n" for line in before))
+            keep_steps(self._path, until=step - 1)
             self._is_open = True
         lines = [
             {"step": step, "question_id": question.id, "text": text.text,
@@ -198,5 +194,4 @@ class RolloutFile:
                 questions, texts, rewards.tolist(), records, strict=True
             )
         ]  # fmt: skip
-        with explain_limits(self._path), open_to_append(self._path) as stream:
-            stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        append_steps(self._path, lines)

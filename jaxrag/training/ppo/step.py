@@ -71,12 +71,8 @@ class PPOTraining:
       passes: passes over a step's texts.
       discount, decay: gamma and lambda of generalised advantage estimation.
       clip: epsilon of the clipped objective, on the ratio of probabilities.
-      value_clip: the same for values; 0 does not clip.
-      value_weight, entropy_weight: weights of value loss and entropy bonus.
-      whiten_rewards: whether a step's token rewards are scaled to a standard deviation of 1.
+      value_weight: weight of the value loss.
       kl: control of the divergence from the initial policy.
-      kl_bound: divergence from the sampling policy, nats per token, beyond which the rest of a
-        step's updates is skipped; 0 skips none.
       learning_rate: of the network, constant.
       value_learning_rate: of the value weights, which start at 0.
       weight_decay: AdamW's, of the network.
@@ -94,12 +90,8 @@ class PPOTraining:
     discount: float = 0.99
     decay: float = 0.95
     clip: float = 0.2
-    value_clip: float = 0.0
     value_weight: float = 0.5
-    entropy_weight: float = 0.0
-    whiten_rewards: bool = False
     kl: KlControl = KlControl()
-    kl_bound: float = 0.0
     learning_rate: float = 2e-6
     value_learning_rate: float = 1e-3
     weight_decay: float = 0.0
@@ -118,9 +110,13 @@ class PPOTraining:
         check_range(1.0, discount=self.discount, decay=self.decay)
         if not 0 < self.clip < 1:
             raise InputError(f"clip is {self.clip}; it must be above 0 and below 1.")
-        names = ("value_clip", "value_weight", "entropy_weight", "kl_bound", "learning_rate")
-        names += ("value_learning_rate", "weight_decay", "clip_norm")
-        check_range(**{name: getattr(self, name) for name in names})
+        check_range(
+            value_weight=self.value_weight,
+            learning_rate=self.learning_rate,
+            value_learning_rate=self.value_learning_rate,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+        )
 
     def steps_over(self, questions: int) -> int:
         """Steps of a training on ``questions`` questions."""
@@ -211,9 +207,6 @@ def make_step(module: Any, settings: PPOTraining) -> PPOStep:
         (_, metrics), gradients = jax.value_and_grad(objective, has_aux=True)(state.params, batch)
         trained = TrainState(state.params, state.optimiser)
         new = PPOState(*descend(optimiser, trained, gradients), state.coefficient)
-        if settings.kl_bound:  # beyond it nothing changes
-            near = metrics["approximate_kl"] <= settings.kl_bound
-            new = jax.tree.map(partial(jnp.where, near), new, state)
         return new, metrics | {"norm": optax.tree.norm(gradients["policy"])}
 
     def control(state: PPOState, rollouts: Rollouts) -> tuple[PPOState, dict[str, Array]]:
@@ -252,8 +245,6 @@ def _advantages(
         return ppo.generalized_advantages(rewards, values, where=mask, **how)
 
     rewards = jax.vmap(token_rewards)(scores, logprobs, reference, where)
-    if settings.whiten_rewards:
-        rewards = ppo.whiten(rewards, where=where, shift=False)
     advantages, returns = jax.vmap(estimate)(rewards, values, where)
     advantages = ppo.whiten(advantages, where=where)
     return Rollouts(pairs, scores, logprobs, reference, values, advantages, returns)
@@ -267,22 +258,12 @@ def _objective(
     logprobs, hidden = target_logprobs(module, params["policy"], batch.pairs)
     values = predict_values(params["value"], hidden)
     policy = ppo.policy_loss(logprobs, old, batch.advantages, clip=settings.clip, where=where)
-    clip = settings.value_clip or float("inf")
-    value = ppo.value_loss(values, batch.values, batch.returns, clip=clip, where=where)
-    loss, metrics = policy + settings.value_weight * value, {}
-    if settings.entropy_weight:
-        entropy = ppo.masked_mean(_entropy(module, params["policy"], hidden), where=where)
-        loss, metrics = loss - settings.entropy_weight * entropy, {"entropy": entropy}
-    return loss, metrics | {
+    value = ppo.value_loss(values, batch.values, batch.returns, clip=float("inf"), where=where)
+    loss = policy + settings.value_weight * value
+    return loss, {
         "loss": loss,
         "policy_loss": policy,
         "value_loss": value,
         "approximate_kl": ppo.approximate_kl(logprobs, old, where=where),
         "clip_fraction": ppo.clip_fraction(logprobs, old, clip=settings.clip, where=where),
     }
-
-
-def _entropy(module: Any, policy: Params, hidden: Float[Array, "b t d"]) -> Float[Array, "b t"]:
-    flat = hidden.reshape(-1, hidden.shape[-1]).astype(module.dtype)
-    logits: Any = module.apply({"params": policy}, flat, method="logits")
-    return ppo.entropy(logits).reshape(hidden.shape[:-1])

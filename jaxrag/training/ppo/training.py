@@ -48,17 +48,15 @@ from jaxrag.training.student.student import Student
 def update_policy(
     functions: PPOStep, settings: PPOTraining, state: PPOState, rollouts: Rollouts, at: int
 ) -> tuple[PPOState, dict[str, Any]]:
-    """Passes over the texts, each in an order of its own, until one moves beyond ``kl_bound``."""
+    """Passes over the texts, each in an order of its own."""
     updates: list[Mapping[str, Any]] = []
-    beta, bound = float(state.coefficient), settings.kl_bound
+    beta = float(state.coefficient)
     explained = ppo.explained_variance(rollouts.values, rollouts.returns, where=rollouts.where)
     random = np.random.default_rng([settings.seed, at])
     passes = [random.permutation(settings.rollouts) for _ in range(settings.passes)]
     for rows in np.concatenate(passes).astype(np.int32).reshape(-1, settings.batch):
         state, metrics = functions.update(state, rollouts, rows)
         updates.append(metrics)
-        if bound and not float(metrics["approximate_kl"]) <= bound:
-            break
     jax.block_until_ready(state)
     means = {name: float(np.mean([float(one[name]) for one in updates])) for name in updates[0]}
     if np.isfinite(explained):
@@ -89,8 +87,6 @@ def train(
     Args:
       examples: questions to train on, with their sources.
       student: the initial policy, which the KL penalty refers to.
-      reward: the reward function.
-      settings: the training's settings.
       directory: for checkpoints, metrics and texts.
       evaluate: (policy of a step as a language model, step) -> metrics of held-out questions.
 

@@ -50,7 +50,6 @@ def target_logprobs(
 
     Args:
       module: of a `Student`.
-      params: its parameters.
       pairs: sources and targets of any width.
       key: seeds dropout at the rate of the network's config; of our networks, only T5 has one.
       remat: saves only the results of matrix products for the backward pass and recomputes the

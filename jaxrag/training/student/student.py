@@ -34,7 +34,6 @@ class Student:
       module: the network, `jaxrag.models.t5.network.T5` or
         `jaxrag.models.decoder.network.Decoder`; hashable. Its dtype is the dtype of computation.
       params: its parameters, float32.
-      tokenizer: its tokenizer.
       kind: "t5" or "decoder".
       config: content of its checkpoint's config.json.
       end: the token appended to a target.
@@ -68,7 +67,6 @@ class NewT5:
       width, inner, heads, head_width: d_model, d_ff, number and size of attention heads.
       layers: of the encoder, and as many of the decoder.
       tied: whether the output layer is the embedding table, as in T5 1.0.
-      dropout: rate.
       seed: of the weights.
     """
 

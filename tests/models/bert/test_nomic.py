@@ -38,16 +38,6 @@ def test_hidden_states_equal_the_float64_reference(config, tmp_path):
     np.testing.assert_allclose(np.asarray(got)[where], want[where], atol=2e-5)
 
 
-def test_padding_changes_nothing(tmp_path):
-    module, params, _ = written(tmp_path)
-    ids, segments, where = given((9,))
-    wide = [np.pad(a, ((0, 2), (0, 7))) for a in (ids, segments, where)]
-    padded = jitted(module, params, *wide)
-    plain = jitted(module, params, ids, segments, where)
-    np.testing.assert_allclose(padded[:1, :9], plain, atol=1e-5)
-    assert np.isfinite(padded).all()
-
-
 def test_a_rotation_by_hand():
     # base 100, 4 entries: position 2 turns (x0, x2) by 2 and (x1, x3) by 2 * 100 ** -0.5 = 0.2
     x = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 3.0]), (1, 3, 1, 4))
@@ -55,19 +45,6 @@ def test_a_rotation_by_hand():
     np.testing.assert_allclose(found[0], [1, 0, 0, 3])
     want = [np.cos(2), -3 * np.sin(0.2), np.sin(2), 3 * np.cos(0.2)]
     np.testing.assert_allclose(found[2], want, atol=1e-6)
-
-
-def test_scores_of_rotated_vectors_depend_on_distance_alone():
-    random = np.random.default_rng(0)
-    query, key = (jnp.asarray(random.normal(size=8), jnp.float32) for _ in range(2))
-
-    def at(x: jax.Array, place: int) -> jax.Array:
-        rotation = rotation_over(40, base=1000.0, features=8)
-        return rotate(jnp.broadcast_to(x, (1, 40, 1, 8)), rotation)[0, place, 0]
-
-    scores = [at(query, m) @ at(key, m + 5) for m in (0, 7, 30)]
-    np.testing.assert_allclose(scores, scores[0], rtol=1e-5)
-    assert abs(at(query, 0) @ at(key, 6) - scores[0]) > 1e-3
 
 
 def test_a_masked_language_model_gives_the_encoder(tmp_path):

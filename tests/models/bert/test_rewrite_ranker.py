@@ -1,7 +1,6 @@
 """The ranker's network, and what it is on disk."""
 
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,10 +166,7 @@ def changed(trained: Path, **more: Any) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
-        ({"num_hidden_layers": 3}, r"missing: bert\.encoder\.layer\.2"),
         ({"num_hidden_layers": 1}, r"surplus: bert\.encoder\.layer\.1"),
-        ({"hidden_size": 48}, r"misshapen: .*24"),
         ({"ranker": None}, "is not a trained ranker"),
         ({"ranker": {"pooling": "mean"}}, "lacks max_length, tokenizer"),
     ],
@@ -192,7 +188,3 @@ def test_invalid_checkpoints_and_settings_are_refused(
     wrong: Any = "max"
     with pytest.raises(InputError, match="pooling is 'max'"):
         untrained_ranker(start, dtype=FLOAT32, pooling=wrong, max_length=20)
-    shutil.copytree(start, tmp_path / "half")
-    (tmp_path / "half" / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"holds neither model\.safetensors"):
-        untrained_ranker(tmp_path / "half", dtype=FLOAT32, max_length=20)

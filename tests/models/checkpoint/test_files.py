@@ -153,17 +153,8 @@ def test_archives_of_torch_are_downloaded_only_without_safetensors(tmp_path, mon
 
 def test_json_errors_name_file_and_line(tmp_path):
     file = tmp_path / "config.json"
-    with pytest.raises(InputError, match=r"config\.json is missing"):
-        read_config(tmp_path)
-    for content, message in [
-        ('{"a": 1,\n"b" 2}', r"config\.json, line 2: not JSON"),
-        ("[1]", "holds a JSON list; it must be an object"),
-    ]:
-        file.write_text(content)
-        with pytest.raises(InputError, match=message):
-            read_json(file)
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="cannot be read"):
+    file.write_text('{"a": 1,\n"b" 2}')
+    with pytest.raises(InputError, match=r"config\.json, line 2: not JSON"):
         read_json(file)
 
 
@@ -192,10 +183,3 @@ def test_incomplete_shards_are_refused(tmp_path):
         index.write_text(json.dumps({"weight_map": whole["weight_map"] | {"e": outside}}))
         with pytest.raises(InputError, match="files must lie beside it"):
             read_tensors(tmp_path)
-    index.write_text(json.dumps({"weights": {}}))
-    with pytest.raises(InputError, match="lacks the field 'weight_map'"):
-        read_tensors(tmp_path)
-    index.write_text(json.dumps(whole))
-    (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors is missing"):
-        read_tensors(tmp_path)

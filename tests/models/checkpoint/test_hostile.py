@@ -156,10 +156,9 @@ def test_sizes_of_a_config(values: dict[str, Any], said: str) -> None:
         check_sizes(values, "here")
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.bool_])
-def test_quantised_weights_are_refused(tmp_path: Path, kind: Any) -> None:
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    save_file({"a": np.zeros(2, kind)}, tmp_path / "model.safetensors")
+    save_file({"a": np.zeros(2, np.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"holds a as .*: quantised weights are not supported"):
         read_tensors(tmp_path)
 
@@ -222,12 +221,16 @@ def test_a_hundred_thousand_added_tokens(tmp_path: Path, name: str) -> None:
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("regex", ["(a+)+$", "(x+x+)+y", r"(\w+\s?)+$"])
-def test_a_regular_expression_that_does_not_end(tmp_path: Path, regex: str) -> None:
+def test_a_regular_expression_that_does_not_end(tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
     file = tmp_path / "tokenizer.json"
     backend = json.loads(file.read_text())
-    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": r"(\w+\s?)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     backend["pre_tokenizer"] = {
         "type": "Sequence",
         "pretokenizers": [split, backend["pre_tokenizer"]],

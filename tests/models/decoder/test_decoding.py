@@ -224,26 +224,6 @@ def test_a_copied_prefix_is_bit_identical() -> None:
     np.testing.assert_array_equal(hidden[1, :1], whole[1, 4:5])
 
 
-def test_rows_may_have_different_positions() -> None:
-    """Each a chunk further than the one before; the bits are those of rows side by side."""
-    whole, _ = prefill()
-    cache = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
-    found = np.full_like(whole, np.nan)
-    for step in range(5):
-        tokens, starts = np.full((3, CHUNK), 77, np.int32), np.full(3, SLOTS - CHUNK, np.int32)
-        for row in range(3):
-            start = (step - row) * CHUNK
-            if 0 <= start < 3 * CHUNK:
-                part = PROMPTS[row][start : start + CHUNK]
-                tokens[row, : len(part)], starts[row] = part, start
-        hidden, cache = extend(DECODER, PARAMS, cache, tokens, starts)
-        for row in range(3):
-            if starts[row] < 3 * CHUNK:
-                found[row, starts[row] : starts[row] + CHUNK] = hidden[row]
-    for row, prompt in enumerate(PROMPTS):
-        np.testing.assert_array_equal(found[row, : len(prompt)], whole[row, : len(prompt)])
-
-
 def test_chunks_of_any_rows_may_be_in_a_call() -> None:
     """All nine chunks in calls of three, those of a row together or not, in any order."""
     whole, filled = prefill()
@@ -305,15 +285,3 @@ def test_decoding_by_blocks_reads_the_slots_in_use(
     whole = made(256, by_blocks=False)
     np.testing.assert_array_equal(whole[0], tokens)
     np.testing.assert_allclose(whole[1], logprobs, atol=1e-5, rtol=0)
-
-
-def test_jit_changes_nothing() -> None:
-    hidden = prefill()[0][:, 2]
-    targets = np.array([4, 5, 6], np.int32)
-    with jax.disable_jit():
-        token, logprob = next_token(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
-        scores = score(DECODER, PARAMS, hidden, targets)
-    jitted = next_token(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
-    np.testing.assert_array_equal(jitted[0], token)
-    np.testing.assert_allclose(jitted[1], logprob, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(score(DECODER, PARAMS, hidden, targets), scores, atol=1e-5, rtol=0)

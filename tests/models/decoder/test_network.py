@@ -223,49 +223,6 @@ def test_rope_parameters_equal_rope_scaling(scaling: Any) -> None:
     assert read_decoder_config(old, source="a") == read_decoder_config(new, source="b")
 
 
-def test_one_token_at_a_time_equals_all_at_once(tmp_path: Path) -> None:
-    checkpoint(tmp_path, CONFIGS["qwen3"])
-    decoder, params = load(tmp_path)
-    cache, steps = empty_cache(decoder.config, 1, 16, jnp.float32), []
-    for i, token in enumerate(TOKENS):
-        hidden, cache = extend(decoder, params, cache, np.full((1, 1), token), np.int32(i))
-        steps.append(decoder.apply({"params": params}, hidden[:, 0], method="logits")[0])
-    np.testing.assert_allclose(steps, full_logits(decoder, params, TOKENS), atol=2e-5, rtol=0)
-
-
-def test_padding_on_the_left_changes_nothing(tmp_path: Path) -> None:
-    """Gemma 2's windows are counted without it."""
-    checkpoint(tmp_path, CONFIGS["gemma2"])
-    decoder, params = load(tmp_path)
-    pad, t = 4, len(TOKENS)
-    tokens = np.concatenate([np.full(pad, 50), TOKENS])[None].astype(np.int32)
-    where = np.tril(np.ones((1, pad + t, pad + t), bool))
-    where[:, :, :pad] = False
-    positions = np.maximum(np.arange(pad + t) - pad, 0)[None]
-    cache = empty_cache(decoder.config, 1, pad + t, jnp.float32)
-
-    @jax.jit
-    def run(params: Any) -> Any:
-        variables = {"params": params}
-        hidden, _ = decoder.apply(variables, tokens, positions, where=where, cache=cache)
-        return hidden, decoder.apply(variables, hidden[0, pad:], method="logits")
-
-    hidden, found = run(params)
-    assert np.isfinite(hidden).all()  # the padding itself, which looks at nothing
-    np.testing.assert_allclose(found, full_logits(decoder, params, TOKENS), atol=2e-5, rtol=0)
-
-
-def test_jit_changes_nothing(tmp_path: Path) -> None:
-    checkpoint(tmp_path, {**CONFIGS["llama"], "num_hidden_layers": 1})
-    decoder, params = load(tmp_path)
-    cache = empty_cache(decoder.config, 2, 16, jnp.float32)
-    tokens = np.stack([TOKENS, TOKENS[::-1]])
-    with jax.disable_jit():
-        plain, _ = extend(decoder, params, cache, tokens, np.int32(0))
-    jitted, _ = extend(decoder, params, cache, tokens, np.int32(0))
-    np.testing.assert_allclose(jitted, plain, atol=2e-5, rtol=0)
-
-
 @bfloat16_on_cpus
 def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     checkpoint(tmp_path, CONFIGS["llama"])
@@ -277,8 +234,7 @@ def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     assert 0 < np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "phi3", "qwen3"])
-@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(("family", "stacked"), [("gemma2", False), ("qwen3", True)])
 def test_float16_is_near_float32(family: str, stacked: bool, tmp_path: Path) -> None:
     """Nearer than bfloat16: 2^-11 in place of 2^-9 a rounding."""
     checkpoint(tmp_path, CONFIGS[family])

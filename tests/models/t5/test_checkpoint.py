@@ -171,7 +171,6 @@ def test_unsupported_settings_are_refused(changes: dict[str, Any], message: str)
 
 def test_faulty_weights_are_refused(tmp_path: Path) -> None:
     tensors = small_t5.random_tensors(CONFIGS["1.1"])
-    name = "decoder.block.0.layer.1.EncDecAttention.o.weight"
 
     def message(path: str, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
         write_checkpoint(tmp_path / path, config, tensors)
@@ -179,15 +178,8 @@ def test_faulty_weights_are_refused(tmp_path: Path) -> None:
             load_t5(tmp_path / path, dtype=FLOAT32)
         return str(caught.value)
 
-    less = {key: array for key, array in tensors.items() if key != name}
-    assert f"missing: {name} (24, 27)" in message("missing", CONFIGS["1.1"], less)
     headless = {key: array for key, array in tensors.items() if key != "lm_head.weight"}
     assert "missing: lm_head.weight" in message("headless", CONFIGS["1.1"], headless)
-    turned = {**tensors, name: tensors[name].T}
-    assert f"misshapen: {name} has (27, 24)" in message("turned", CONFIGS["1.1"], turned)
-    assert "surplus: decoder.block.0.layer.2" in message(
-        "plain", {**CONFIGS["1.1"], "feed_forward_proj": "gelu"}, tensors
-    )
     empty = {key: array for key, array in tensors.items() if key != "shared.weight"}
     assert "shared.weight is missing" in message("empty", CONFIGS["1.1"], empty)
     two = {**tensors, "encoder.embed_tokens.weight": tensors["shared.weight"] + 1}

@@ -17,7 +17,6 @@ from jaxrag.models.sampling import logprobs_of
 from jaxrag.models.t5.checkpoint import load_t5
 from jaxrag.models.t5.decoding import score, target_states
 from jaxrag.models.t5.network import T5, distance_buckets, relative_buckets, shift_right
-from jaxrag.types import InputError
 from tests.models.t5 import small_t5
 from tests.models.t5.small_t5 import CONFIGS
 
@@ -81,21 +80,6 @@ def test_logits_equal_the_float64_reference(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found[row], want, atol=2e-5, rtol=0)
 
 
-@pytest.mark.slow
-def test_jit_and_padding_change_nothing(tmp_path: Path) -> None:
-    model, params, _ = load(tmp_path, "1.1")
-    (tokens, where), targets = sources(), answers()
-    plain = model.apply({"params": params}, tokens, where, targets)
-    wide = (
-        np.pad(tokens, ((0, 2), (0, 7)), constant_values=5),
-        np.pad(where, ((0, 2), (0, 7))),
-        np.pad(targets, ((0, 2), (0, 3)), constant_values=9),
-    )
-    padded = forward(model, params, *wide)
-    np.testing.assert_allclose(padded[:4, :50], plain, atol=1e-5)
-    assert np.isfinite(padded).all()  # rows of padding alone included
-
-
 @pytest.mark.parametrize(
     "kind, chunk",
     [("1.1", 1), ("mixed", 7)]
@@ -129,26 +113,6 @@ def test_cached_logits_equal_uncached_logits(kind: str, chunk: int, tmp_path: Pa
         part = targets[:, start : start + chunk]
         found, cache = step(part, cache, memory, start)
         np.testing.assert_allclose(found, want[:, start : start + chunk], atol=2e-5, rtol=0)
-
-
-@pytest.mark.slow
-def test_answers_of_one_source_share_its_memory(tmp_path: Path) -> None:
-    """Rows of the decoder side by side, as a beam search has them."""
-    model, params, _ = load(tmp_path, "1.0")
-    (tokens, where), targets = sources((9, 5)), answers(6, 4)
-    twice = [np.repeat(a, 3, axis=0) for a in (tokens, where)]
-    want = forward(model, params, *twice, targets)
-
-    @jax.jit
-    def shared(params: Any) -> Any:
-        apply = partial(model.apply, {"params": params})
-        memory = apply(apply(tokens, where, method="encode"), method="remember")
-        empty = empty_cache(model.config, 6, 4, FLOAT32)
-        hidden, _ = apply(targets, cache=empty, memory=memory, where=where, slot=0, method="step")
-        return apply(hidden, method="logits")
-
-    found = shared(params)
-    np.testing.assert_allclose(found, want, atol=2e-5, rtol=0)
 
 
 def test_scores_are_the_log_softmax_of_the_reference(tmp_path: Path) -> None:
@@ -209,9 +173,3 @@ def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     assert found.dtype == jnp.float32
     # 8 bits of mantissa through 3 + 1 layers
     assert np.abs(found - want).mean() < 0.05 * np.abs(want).mean()
-
-
-def test_float16_is_refused(tmp_path: Path) -> None:
-    model, _, _ = load(tmp_path, "1.0")
-    with pytest.raises(InputError, match=r"float16.*'float32' or 'bfloat16'"):
-        T5(model.config, jnp.float16)

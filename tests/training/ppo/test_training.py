@@ -34,11 +34,7 @@ HOW = PPOTraining(
     rollouts=4,
     batch=2,
     passes=2,
-    value_clip=0.3,
-    entropy_weight=0.01,
-    whiten_rewards=True,
     kl=KlControl(0.1, 0.01, 0.5),
-    kl_bound=0.9,
     learning_rate=3e-2,
     weight_decay=0.0,
     save_every=2,
@@ -98,7 +94,7 @@ def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Pa
     # beta follows the divergence: before the first update there is none
     assert steps[0]["kl"] == 0 and steps[0]["coefficient"] == pytest.approx(0.1 * 0.9)
     assert len({line["coefficient"] for line in steps}) == 4
-    assert {"reward", "words", "entropy", "clip_fraction", "ended"} <= set(steps[0])
+    assert {"reward", "words", "clip_fraction", "ended"} <= set(steps[0])
     # every text is in the file, and its reward is what was logged
     texts = lines(tmp_path / "whole", ROLLOUTS)
     assert len(texts) == 16 and texts[0]["queries"] == ["x"]
@@ -138,9 +134,7 @@ def test_the_initial_ratio_is_one(student: Student) -> None:
 
 @pytest.mark.slow
 def test_without_advantages_the_policy_does_not_change(student: Student) -> None:
-    how = HOW.__class__(**{**vars(HOW), "entropy_weight": 0.0})
-    functions = make_step(student.module, how)
-    _, _, judged = rollouts(student, score=0.0)
+    functions, _, judged = rollouts(student, score=0.0)
     assert not np.asarray(judged.advantages).any() and not np.asarray(judged.returns).any()
     state, figures = functions.update(functions.begin(student.params), judged, ROWS)
     assert float(figures["norm"]) == 0.0
@@ -173,20 +167,6 @@ def test_padding_changes_nothing(student: Student) -> None:
         strict=True,
     ):
         np.testing.assert_array_equal(np.asarray(mine)[there], np.asarray(with_junk)[there])
-
-
-def test_updates_beyond_the_kl_limit_are_skipped(student: Student) -> None:
-    functions, state, judged = rollouts(student)
-    # as if it had been 3 nats less sure of every token: e^3 - 1 - 3 = 16.1 nats, over 0.9
-    far = judged._replace(logprobs=judged.logprobs - 3)
-    before = jax.tree.map(np.array, state)
-    state, figures = functions.update(state, far, ROWS)
-    assert float(figures["approximate_kl"]) == pytest.approx(math.exp(3) - 4, rel=1e-4)
-    assert same(state, before)
-    state, told = ppo.update_policy(functions, HOW, state, far, 0)
-    assert same(state.params, before.params) and told["updates"] == 1
-    _, told = ppo.update_policy(functions, HOW, state, judged, 0)
-    assert told["updates"] == 4  # 2 passes over 4 texts in twos
 
 
 def test_draws_depend_on_the_question_only(student: Student) -> None:

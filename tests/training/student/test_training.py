@@ -128,37 +128,6 @@ def test_training_memorises_pairs_and_generates_them(student: Student, tmp_path:
     assert [(one.text, one.finish_reason) for one in made] == [(p.target, "end") for p in PAIRS]
 
 
-class Stop(Exception):
-    pass
-
-
-@pytest.mark.slow
-def test_a_resumed_training_ends_in_the_same_bytes(student: Student, tmp_path: Path) -> None:
-    """Stopped after step 6 of 8, and never stopped; with dropout, which goes by the step."""
-    how = settings(evaluate_every=3, best="loss")
-
-    def stops(params: Any, step: int) -> Any:
-        if step == 6:
-            raise Stop
-        return {"loss": np.array([float(10 - step)])}
-
-    def evaluates(params: Any, step: int) -> Any:
-        return {"loss": np.array([float(10 - step)])}
-
-    kept, whole = Kept(), Kept()
-    with pytest.raises(Stop):
-        train(PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=stops, devices=ONE)
-    assert [step for step, _ in kept] == [0, 3]
-    train(PAIRS, student, how, tmp_path / "stopped", keep=kept, evaluate=evaluates, devices=ONE)
-    train(PAIRS, student, how, tmp_path / "whole", keep=whole, evaluate=evaluates, devices=ONE)
-    assert [step for step, _ in kept] == [0, 3, 3, 6, 8]  # 3 is asked for again on the way back
-    assert kept[:2] + kept[3:] == whole and kept[2] == kept[1]
-    losses = [[line.get("loss") for line in lines(tmp_path / n)] for n in ("stopped", "whole")]
-    assert losses[0] == losses[1] and len({*losses[1]}) == 9  # 8 steps, and None before them
-    before = digest_of(student.params)
-    assert whole[0] == (0, before) and len({told for _, told in whole}) == 4
-
-
 @pytest.mark.slow
 def test_early_stopping_keeps_the_best(student: Student, tmp_path: Path) -> None:
     figures = {0: 5.0, 2: 3.0, 4: 2.0, 6: 2.5, 8: 2.0, 10: 0.0}  # 8 is no better than 4
@@ -214,12 +183,3 @@ def test_no_parameters_are_hashed_on_the_host(
     assert sizes and arrays and not arrays & {*sizes}
     changed = jax.tree.map(lambda array: array.at[(0,) * array.ndim].add(1e-3), student.params)
     assert engine(student, changed).identity != first
-
-
-def test_a_non_finite_loss_stops_training_and_names_the_step(
-    student: Student, tmp_path: Path
-) -> None:
-    params = jax.tree.map(lambda x: x * np.float32(1e30), student.params)
-    broken = dataclasses.replace(student, params=params)
-    with pytest.raises(InputError, match=r"Step 1: (loss|norm) is (nan|inf)"):
-        train(PAIRS, broken, settings(dropout=False), tmp_path, keep=Kept(), devices=ONE)
