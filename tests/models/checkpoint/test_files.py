@@ -183,3 +183,7 @@ def test_incomplete_shards_are_refused(tmp_path):
         index.write_text(json.dumps({"weight_map": whole["weight_map"] | {"e": outside}}))
         with pytest.raises(InputError, match="files must lie beside it"):
             read_tensors(tmp_path)
+    index.write_text(json.dumps(whole))
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors is missing"):
+        read_tensors(tmp_path)
