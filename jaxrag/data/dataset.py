@@ -205,10 +205,9 @@ def without_themselves(dataset: Dataset) -> Dataset:
 
 def without_own(dataset: Dataset) -> Dataset:
     """The data set in which no question finds its own gold passages; so none has any."""
-    hidden = (dataset.gold.get(question.id, ()) for question in dataset.questions)
     questions = (
-        dataclasses.replace(question, hidden=own)
-        for question, own in zip(dataset.questions, hidden, strict=True)
+        dataclasses.replace(question, hidden=dataset.gold.get(question.id, ()))
+        for question in dataset.questions
     )
     identity = digest_bytes(f"{dataset.identity}\nwithout own".encode())
     return dataset._replace(questions=tuple(questions), gold={}, grades={}, identity=identity)

@@ -191,6 +191,11 @@ BAD = {
         two_wiki(changed(_WIKI, context=[["T", [1]]])),
         "element 1: field 'context' has a paragraph that is not a list of sentences",
     ),
+    "verdict a word": Bad(
+        "strategyqa",
+        strategy(answer="yes"),
+        "element 1: field 'answer' is a string; true or false is needed",
+    ),
     "paragraph missing": Bad(
         "strategyqa",
         strategy(evidence=[[[["Gone-1"]]]]),

@@ -10,27 +10,18 @@ from jaxrag.text.model_output import parse_answer
 @pytest.mark.parametrize(
     "raw, how, answer",
     [
-        ("<answer>Rome</answer>", "tags", "Rome"),
-        ("Sure! <answer> Rome </answer> Anything else?", "tags", "Rome"),
         ("<ANSWER>Rome</ANSWER>", "tags", "Rome"),
         ("<answer>Rome", "tags", "Rome"),
         ("<answer>Rome\nIt is old.", "tags", "Rome"),
-        ("\n\nRome\nIt is old.", "tags", "Rome"),
-        ("Rome</answer>", "tags", "Rome"),
-        ("<answer></answer>", "tags", ""),
-        ("", "tags", ""),
-        ("  Rome \nIt is old.", "first_line", "Rome"),
-        ("Answer: Rome", "first_line", "Rome"),
-        (" \n ", "first_line", ""),
         ("<answer>Rome</ans", "tags", "Rome"),  # cut at a limit of tokens
         ("<answer>Rome</answer>\n<answer>\n</answer>", "tags", "Rome"),
+        ("<answer>\n</answer>", "tags", ""),
         ('<final_answer lang="en">\nRome\n</final_answer>', "tags", "Rome"),
         ("<answer>\n```\nRome\n```\n</answer>", "tags", "Rome"),
         ("Answer\n\nRome", "first_line", "Rome"),
         ("- Answers: Rome", "first_line", "Rome"),
         ("[Answer]: Answer: Rome", "first_line", "Rome"),
         ("The Answer", "first_line", "The Answer"),  # a song
-        (" two\nlines ", "text", "two\nlines"),
     ],
 )
 def test_parse_answer(raw, how, answer):
