@@ -10,8 +10,8 @@ from jaxrag.text.model_output import parse_answer
 @pytest.mark.parametrize(
     "raw, how, answer",
     [
-        ("<ANSWER>Rome</ANSWER>", "tags", "Rome"),
-        ("<answer>Rome", "tags", "Rome"),
+        ("<ANSWER>Rome</ANSWER> it is", "tags", "Rome"),
+        ("Sure!\n<answer>Rome", "tags", "Rome"),
         ("<answer>Rome\nIt is old.", "tags", "Rome"),
         ("<answer>Rome</ans", "tags", "Rome"),  # cut at a limit of tokens
         ("<answer>Rome</answer>\n<answer>\n</answer>", "tags", "Rome"),
