@@ -187,6 +187,11 @@ REFUSED = {
     "several": ({"test.jsonl": "{}", "nq-test.qa.csv": ""}, r"several files .* \(nq-test.qa.csv"),
     "no judgements": ({"queries.test.tsv": "1\tq\n"}, "its judgements are needed beside it, as "
         "qrels.test.tsv .*; found: none"),
+    "an open list": ({"test.csv": "q\t['a'\n"}, "line 1: field 'answers' .* as Python writes it"),
+    "judgements twice": (
+        {"queries.test.tsv": "1\tq\n", "a.qrels.tsv": "", "b.qrels.tsv": ""},
+        "its judgements are needed .*; found: a.qrels.tsv, b.qrels.tsv",
+    ),
     "a mixture": (
         {"test.jsonl": json.dumps(FLASHRAG[0]) + '\n{"id": "k", "input": "q", "output": []}\n'},
         "test.jsonl, line 2: field 'question' is missing; the line has id, input, output",
