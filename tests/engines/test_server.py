@@ -12,7 +12,7 @@ import pytest
 from jaxrag.core import http
 from jaxrag.engines.server import Server, ServerModel
 from jaxrag.types import EngineDown, InputError, Message
-from tests.engines.fake_server import END, serving, slowly, well
+from tests.engines.fake_server import END, faulty, serving, slowly, well
 from tests.engines.tiny_model import write_tiny_model
 
 KEY = "sk-not-to-be-seen"
@@ -99,6 +99,11 @@ def test_settings_that_a_server_would_fill_in_are_sent(tokenizer: str) -> None:
     neutral["repeat_penalty"] = 1.0
     assert {name: first[name] for name in neutral} == neutral
     assert (second["repetition_penalty"], second["repeat_penalty"]) == (1.1, 1.1)
+
+
+def test_transient_faults_lose_no_results(tokenizer: str) -> None:
+    with serving(faulty) as server:
+        assert texts(connect(tokenizer, server, concurrency=3)) == EXPECTED
 
 
 def test_a_dead_replica_is_replaced_by_the_other(tokenizer: str) -> None:
