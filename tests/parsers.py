@@ -8,6 +8,7 @@ from jaxrag.methods.baselines.cor import read_order
 from jaxrag.methods.errr import parsed_queries
 from jaxrag.methods.inspecting import words
 from jaxrag.methods.iterative import actions
+from jaxrag.methods.iterative.adaptive_rag import first_label
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.web import engines, pages
 from jaxrag.steps import kinds, loops
@@ -47,6 +48,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "parse_rewrites": lambda text: parse_rewrites(text, "who?", 10),
     "parse_rewrites, cut": lambda text: parse_rewrites(text, "who?", 10, cut=True),
     "word_judgement": lambda text: word_judgement(text, ("relevant", "irrelevant")),
+    "first_label": lambda text: first_label(text, ("A", "B", "C")),
     "read_order": lambda text: read_order(text, 20),
     "read_action": actions.read_action,
     "lookup": lambda text: actions.lookup(actions.Page((text, "Rome")), text),
