@@ -36,7 +36,7 @@ Tables of questions to train on and, for rewards, to evaluate:
 
 - ``make_labels``: which passages of each rewrite are relevant, by the model and by the gold
   passages. Small models judge by log-probability (``--config.run.method.judge.by=word`` parses the
-  written verdict, as the paper does).
+  written verdict, as the paper does, ``--config.run.method.compared=1`` does both).
 - ``make_gold_labels``: the same by the gold passages alone, without calls to the model.
 - ``make_rewards``: rewards of the answers from the first 1, 2, ... 10 rewrites as generated.
 - ``make_ranked_rewards``: the same with rewrites in the order of a trained ranker,

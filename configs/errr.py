@@ -28,12 +28,17 @@ Jobs on the training questions of the same data:
   (``--config.run.method.held_out=0.2``). ERRR shows the student the reader's knowledge
   (``--config.run.method.student.context=False`` does not). For a decoder as the student:
   ``make_pairs_errr_decoder``, ``make_pairs_rrr_decoder``.
+- ``train_optimizer_downstream``, ``train_optimizer_decoder_downstream``: the trainings below, which
+  also run trainable ERRR with the student on questions held out and keep the parameters that do
+  best by ``--config.downstream.figure``.
 - ``train_rrr_hit``, ``train_rrr_qa``: PPO from a distilled T5, ``--config.checkpoint=DIRECTORY``;
   ``train_rrr_hit_decoder``, ``train_rrr_qa_decoder``: from a decoder. "hit" rewards 1 if the
   passages to read include a gold passage, else -1, without running the reader; "qa" rewards EM + F1
   of the reader's answer, plus 1 if the passages read contain an answer, else -1; ``paper-`` counts
   an answer in the passages as a hit. With
   ``--config.seeds=3`` there are three trainings, each in a directory of its own.
+- ``query_recall``: recall of the questions, the teacher's and the student's queries,
+  ``--config.written=DIRECTORY`` of the student's training.
 - ``make_adaptive_rag_labels``: every strategy of Adaptive-RAG answers the questions; pairs.jsonl
   trains its classifier, which needs questions of one hop and of more: ``cat`` joins the files of
   several data sets. Where no strategy answers, questions of ``hotpotqa`` are labelled "multi", all
@@ -74,7 +79,8 @@ from jaxrag.methods.errr import errr, errr_pairs, rrr
 from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
-from jaxrag.methods.errr.student import TrainQueryOptimizer
+from jaxrag.methods.errr.query_recall import QueryRecall
+from jaxrag.methods.errr.student import Downstream, TrainQueryOptimizer
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.dense.exact import Exact
@@ -237,6 +243,22 @@ def _train_classifier(variant: Variant) -> TrainQueryOptimizer:
     return dataclasses.replace(job, task="labels", training=training)
 
 
+def _train_downstream(variant: Variant) -> TrainQueryOptimizer:
+    """A training that runs trainable ERRR with the student on questions held out."""
+    decoder = "_decoder" in variant.method
+    size = "paper" if variant.paper else "tiny" if variant.data == "tiny" else "small"
+    job = DECODER if decoder else STUDENTS[size]
+    method = f"trainable_errr{_DECODER if decoder else ''}"
+    run = _answering(Variant(method, variant.name))
+    run = dataclasses.replace(run, data=SETUP.data(variant, part="train"))
+    figure = "exact_match" if variant.paper else "recall"
+    return dataclasses.replace(
+        job,
+        downstream=Downstream(run, "optimizer.model", figure),
+        training=dataclasses.replace(job.training, best="downstream"),
+    )
+
+
 REWARDS = {"qa": Worth(), "hit": Worth(exact_match=0.0, f1=0.0, gold=True)}
 PPO = PPOTraining(
     steps=200,
@@ -279,6 +301,10 @@ def _train_rrr(variant: Variant) -> TrainRrr:
     return TrainRrr(run, evaluated.data, training=training, worth=worth, **lengths)
 
 
+def _query_recall(variant: Variant) -> QueryRecall:
+    return QueryRecall("", SETUP.models(variant)["index"], SETUP.data(variant, part="train"))
+
+
 def _make_labels(variant: Variant) -> adaptive_labels.MakeComplexityPairs:
     """Labels from the answers of Adaptive-RAG's strategies, with the strategies' run settings."""
     small, paper, *_ = ITERATIVE["adaptive_rag"]
@@ -307,7 +333,10 @@ METHODS = {
     **_both(_make_pairs, "make_pairs_rrr", "make_pairs_errr"),
     "train_optimizer": Entry(lambda variant: STUDENTS[variant.name], SIZES),
     "train_optimizer_decoder": Entry(lambda _: DECODER, ("small",)),
+    "train_optimizer_downstream": Entry(_train_downstream, data.ERRR),
+    "train_optimizer_decoder_downstream": Entry(_train_downstream, data.ERRR),
     **_both(_train_rrr, "train_rrr_hit", "train_rrr_qa"),
+    "query_recall": Entry(_query_recall, data.ERRR),
     "make_adaptive_rag_labels": Entry(_make_labels, data.ERRR),
     "train_adaptive_rag": Entry(_train_classifier, SIZES),
 }

@@ -221,9 +221,10 @@ def _unknown(kind: str, name: str, known: Collection[str], variant: str) -> NoRe
 
 def _on_engine(job: Any, engine: str, variant: str) -> Any:
     """The job, or a part of one, with its language model on another engine."""
-    inner = getattr(job, "run", None)
-    if inner is not None and not isinstance(job, Run):
-        return dataclasses.replace(job, run=_on_engine(inner, engine, variant))
+    for part in ("run", "downstream"):
+        inner = getattr(job, part, None)
+        if inner is not None and not isinstance(job, Run):
+            return dataclasses.replace(job, **{part: _on_engine(inner, engine, variant)})
     if not hasattr(job, "model"):
         raise InputError(f"{variant!r}: no language model is used, so leave +{engine} out.")
     if isinstance(job, Run) and job.needs.inspection:

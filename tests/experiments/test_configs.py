@@ -180,8 +180,9 @@ def test_engine_suffixes_of_variants() -> None:
 
 def part_with_model(job: Any) -> Any:
     """The part of a job that has its language model; None if it uses none."""
-    if getattr(job, "run", None) is not None and not isinstance(job, Run):
-        return part_with_model(job.run)
+    for part in ("run", "downstream"):
+        if getattr(job, part, None) is not None and not isinstance(job, Run):
+            return part_with_model(getattr(job, part))
     return job if hasattr(job, "model") else None
 
 

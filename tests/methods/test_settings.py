@@ -8,6 +8,7 @@ import pytest
 
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
+from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars.bandit import settings as bandit
 from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.methods.ars.relevance import RelevanceJudge
@@ -84,6 +85,7 @@ WRONG: dict[type, dict[str, list[Any]]] = {
     react.Pages: {"show": [0], "by": ["x"], "sentences": [-1]},
     adaptive_rag.Config: {"candidates": [None]},
     adaptive_rag.OneStrategy: {"strategy": ["some"]},
+    adaptive_rag.Classified: {"asked": ["x"]},
     adaptive_labels.Config: {"bias": ["x"], "right": ["x"], "held_out": [1.0]},
     self_rag.Config: {
         "mode": ["real"],
@@ -99,6 +101,7 @@ WRONG: dict[type, dict[str, list[Any]]] = {
     Rewriter: {"n": [0, 100], "tokens": [0], "temperature": [-1.0], "word_tokens": [-1.0]},
     Fixed: {"k": [0]},
     RelevanceJudge: {"by": ["odds"]},
+    ars_labels.Config: {"compared": [2.0]},
     Prompted: {"tokens": [0], "most": [0]},
     Trained: {"tokens": [0], "most": [0]},
     errr_pairs.Config: {"held_out": [1.0]},

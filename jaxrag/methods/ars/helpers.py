@@ -26,7 +26,7 @@ from jaxrag.methods.ars.ranker import scorer
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.retriever import QueryEncoder, Retriever, TextRetriever
+from jaxrag.retrieval.retriever import QueryEncoder, TextRetriever
 from jaxrag.runs.loading import describe
 from jaxrag.steps import prompts
 from jaxrag.steps.tools import LoadedRun, RerankerTool, embedding, needs_of
@@ -146,31 +146,23 @@ class CountBandit(_Checkpoint):
           InputError: the directory holds no bandit, or one for embeddings of another encoder, for
             another order of rewrites or for another reader.
         """
-        encoder = questions_encoder(self.context, loaded.retriever)
+        encoder = self._encoder(loaded)
         bandit = load_bandit(Path(self.checkpoint), encoder=json.loads(encoder.identity))
         here = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
         self._check_source(bandit.source, here)
         own = None if self.context is None else embedding(encoder.identity, encoder.embed)
         return BanditTool(bandit.identity, bandit.count, own)
 
-
-def questions_encoder(
-    context: BiEncoder | None, retriever: Retriever | TextRetriever | None
-) -> QueryEncoder:
-    """The encoder of the questions that a bandit chooses by; the index's unless ``context`` is set.
-
-    Raises:
-      InputError: there is neither.
-    """
-    if context is not None:
-        return context.load()
-    if retriever is None or isinstance(retriever, TextRetriever):
-        raise InputError(
-            "A bandit chooses by the question's vector, and the run's index has no encoder: choose "
-            "an index with one, such as Exact, or set context=BiEncoder, beside the bandit's "
-            "checkpoint and in the run of its reward table."
-        )
-    return retriever.encoder
+    def _encoder(self, loaded: LoadedRun) -> QueryEncoder:
+        if self.context is not None:
+            return self.context.load()
+        if loaded.retriever is None or isinstance(loaded.retriever, TextRetriever):
+            raise InputError(
+                "A bandit chooses by the question's vector, and the run's index has no encoder: "
+                "choose an index with one, such as Exact, or set bandit.context=BiEncoder, the "
+                "encoder of its reward table."
+            )
+        return loaded.retriever.encoder
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:

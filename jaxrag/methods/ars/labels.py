@@ -19,9 +19,12 @@ import numpy as np
 from jaxtyping import Float
 from rich.table import Table
 
+from jaxrag.core.checks import check_range
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.hashing import in_share
 from jaxrag.evaluation.records import RunRecords
-from jaxrag.evaluation.significance import interval
+from jaxrag.evaluation.significance import ENDS, Interval, interval, resampled_means
+from jaxrag.functional.ranking import auc
 from jaxrag.methods.ars.helpers import labels_source
 from jaxrag.methods.ars.ranker.scorer import SOURCE
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
@@ -32,7 +35,7 @@ from jaxrag.runs.table_job import TableJob
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
-from jaxrag.steps.tools import Needs
+from jaxrag.steps.tools import Needs, needs_of
 from jaxrag.types import InputError
 
 
@@ -44,22 +47,38 @@ class Config:
       rewriter: generates the rewrites.
       search: of which only ``m``, the passages of each rewrite, matters.
       judge: judge of relevance; None labels by the gold passages alone.
+      compared: share of the questions, drawn by their ids, that are judged in both ways (by word
+        and by log-probability), so that the two can be compared.
       reader: prompts of the rewriter.
     """
 
     name = "ars_labels"
-    needs = Needs(search=True)
 
     rewriter: Rewriter = Rewriter()
     search: Search = Search()
     judge: RelevanceJudge | None = RelevanceJudge()
+    compared: float = 0.0
     reader: Reader = Reader(prompts="ars")
+
+    @property
+    def needs(self) -> Needs:
+        """An index; scores of the judge, if it judges in both ways."""
+        if self.judge is None or not self.compared:
+            return Needs(search=True)
+        judge = needs_of(dataclasses.replace(self.judge, by="logprob"))
+        helpers = {f"judge.{field}": helper for field, helper in judge.helpers.items()}
+        return Needs(search=True) | dataclasses.replace(judge, helpers=helpers)
+
+    def __post_init__(self) -> None:
+        check_range(1.0, compared=self.compared)
 
     async def answer(self, episode: Episode) -> Reply:
         """Rewrites, searches, and judges every passage once."""
         written = await rewrite(episode, self.rewriter)
         rankings = await self.search.each(episode, written.texts)
         judges = [] if self.judge is None else [self.judge]
+        if judges and in_share(episode.question.id, self.compared):
+            judges.append(judges[0].other_way())
         episode.note(judged={j.by: await _verdicts(episode, rankings, j) for j in judges})
         return NO_ANSWER
 
@@ -106,13 +125,14 @@ class MakeLabels(TableJob):
         return [label_line(record, gold=own) for record in records.records]
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
-        """Means over the questions, with intervals: y by each judge, and what tells of the data."""
+        """Values of y and agreement of the judgements, with intervals."""
+        means = {name: interval(column) for name, column in _columns(lines).items()}
+        rows = {name: mean for name, mean in means.items() if mean.n} | agreements(lines)
         table = Table("labels", "questions", "mean", "95 % interval")
         table.title = f"{len(lines)} questions"
-        for name, column in _columns(lines).items():
-            if (mean := interval(column)).n:
-                ends = f"[{mean.low:.3f}, {mean.high:.3f}]"
-                table.add_row(name, str(mean.n), f"{mean.mean:.3f}", ends)
+        for name, row in rows.items():
+            ends = "" if math.isnan(row.low) else f"[{row.low:.3f}, {row.high:.3f}]"
+            table.add_row(name, str(row.n), f"{row.mean:.3f}", ends)
         return table
 
 
@@ -157,6 +177,16 @@ def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any
     }
 
 
+Counts = Float[np.ndarray, "q 4"]
+"""Counts of judgements: all, those of value 1 by the first judge, by the second, by both."""
+
+_PAIRS = (
+    ("log-probability and gold", "relevant_logprob", "gold"),
+    ("word and gold", "relevant", "gold"),
+    ("word and log-probability", "relevant", "relevant_logprob"),
+)
+
+
 def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, Float[np.ndarray, " q"]]:
     """Values of each question; NaN where undefined."""
 
@@ -175,3 +205,59 @@ def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, Float[np.ndarray, 
         "y by gold passages": mean("labels_gold"),
         "neither word": column(lambda line: line["junk"] if line["relevant"] else None),
     }
+
+
+def agreements(lines: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
+    """Raw agreement, Cohen's kappa, shares judged relevant, and AUC of the probability.
+
+    Each passage of a question counts once. Intervals are bootstrapped over questions.
+    """
+    found: dict[str, Interval] = {}
+    for name, first, second in _PAIRS:
+        both = [_passages(line, first, second) for line in lines if line[first] and line[second]]
+        sums = [(len(p), p[:, 0].sum(), p[:, 1].sum(), p.prod(1).sum()) for p in both]
+        if not sums:
+            continue
+        counts = np.array(sums, np.float64)
+        measures = {"agree": _raw, "kappa": _kappa,
+                    "the first says relevant": lambda s: s[:, 1] / s[:, 0],
+                    "the second says relevant": lambda s: s[:, 2] / s[:, 0]}  # fmt: skip
+        for measure, function in measures.items():
+            found[f"{name}: {measure}"] = _bootstrap(counts, function)
+    lines = [line for line in lines if line["probability"] and line["gold"]]
+    if lines:
+        scores, gold = np.concatenate([_passages(o, "probability", "gold") for o in lines]).T
+        if 0 < gold.sum() < len(gold):
+            value = auc(scores, gold)
+            found["probability and gold: AUC"] = Interval(value, math.nan, math.nan, len(lines))
+    return found
+
+
+def _passages(line: Mapping[str, Any], first: str, second: str) -> Float[np.ndarray, "p 2"]:
+    """Two judgements of each different passage of a question."""
+    columns = (chain.from_iterable(line[name]) for name in ("passages", first, second))
+    pairs = {name: pair for name, *pair in zip(*columns, strict=True)}
+    return np.array(list(pairs.values())).reshape(-1, 2)
+
+
+def _raw(sums: Counts) -> Float[np.ndarray, " r"]:
+    """Share of judgements that agree."""
+    n, first, second, both = sums.T
+    return (n - first - second + 2 * both) / n
+
+
+def _kappa(sums: Counts) -> Float[np.ndarray, " r"]:
+    """Cohen's kappa; NaN where both judges give the same constant verdict."""
+    n, first, second, _ = sums.T
+    chance = (first * second + (n - first) * (n - second)) / n**2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(chance < 1, (_raw(sums) - chance) / (1 - chance), np.nan)
+
+
+def _bootstrap(counts: Counts, measure: Callable[[Counts], Float[np.ndarray, " r"]]) -> Interval:
+    """A measure of the sums over questions; measures are the same of means as of sums."""
+    value = float(measure(counts.sum(0, keepdims=True))[0])
+    found = measure(resampled_means(counts))
+    known = found[~np.isnan(found)]
+    low, high = np.quantile(known, ENDS) if len(known) else (np.nan, np.nan)
+    return Interval(value, float(low), float(high), len(counts))

@@ -52,6 +52,10 @@ class RelevanceJudge:
         """Scores of texts, if ``by`` is "logprob"."""
         return Needs(scores=self.by == "logprob")
 
+    def other_way(self) -> RelevanceJudge:
+        """The same judge with the other value of ``by``."""
+        return dataclasses.replace(self, by="word" if self.by == "logprob" else "logprob")
+
 
 class Judgement(NamedTuple):
     """The verdict on one passage.

@@ -26,10 +26,11 @@ from jaxrag.evaluation.metrics import accuracy
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import intervals
 from jaxrag.methods.ars.bandit.reward_table import CONFIG, CONTEXTS, REWARDS, ids_hash
-from jaxrag.methods.ars.helpers import questions_encoder, rewards_source
+from jaxrag.methods.ars.helpers import rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.methods.ars.strategies import Ranked, RewriteOrder
 from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.retriever import QueryEncoder, TextRetriever
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.parts import open_index
 from jaxrag.runs.table_job import TableJob
@@ -98,11 +99,9 @@ class MakeRewards(TableJob):
           InputError: the index has no encoder, or a question has no gold answer.
         """
         cache, config, data = Path(self.run.cache), records.config, self.run.data
-        method = self.run.method
+        method, encoder = self.run.method, self._encoder(cache)
         assert isinstance(data, Draw)  # __post_init__ refuses any other
         assert isinstance(method, Config)
-        retriever = None if method.context else open_index(self.run, cache)
-        encoder = questions_encoder(method.context, retriever)
         lines = [reward_line(one, data.part_of(at)) for at, one in enumerate(records.records)]
         contexts = encoder.embed([line["question"] for line in lines])
         with atomic_write(workdir / CONTEXTS) as stream:
@@ -124,6 +123,19 @@ class MakeRewards(TableJob):
         }
         write_text(workdir / CONFIG, json.dumps({"config": table}, indent=2) + "\n")
         return lines
+
+    def _encoder(self, cache: Path) -> QueryEncoder:
+        """The encoder of the questions that the bandit chooses by."""
+        assert isinstance(self.run.method, Config)
+        if self.run.method.context is not None:
+            return self.run.method.context.load()
+        retriever = open_index(self.run, cache)
+        if isinstance(retriever, TextRetriever):
+            raise InputError(
+                "The bandit chooses by the question's vector, and the run's index has no encoder: "
+                "choose an index with one, such as Exact, or set run.method.context=BiEncoder."
+            )
+        return retriever.encoder
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """Scores and base reward of each K on the test questions (all, if there are none)."""

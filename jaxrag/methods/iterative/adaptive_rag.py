@@ -9,7 +9,9 @@ Source: docs/methods, "Adaptive-RAG".
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Protocol, get_args
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, get_args
 
 from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
@@ -25,6 +27,9 @@ from jaxrag.types import InputError
 
 Strategy = Literal["none", "single", "multi"]
 """How a question is answered: without retrieval, after one search, or by IRCoT's loop."""
+
+Asked = Literal["logprob", "text"]
+_LABEL_TOKENS = 4  # enough for one letter in any tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,26 +76,41 @@ class Complexity(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Classified:
-    """The strategy by a trained classifier: the most probable label, ties to the simplest.
-
-    Its prompt is role "complexity" of the reader's.
+    """The strategy by a trained classifier; its prompt is role "complexity" of the reader's.
 
     Attributes:
       classifier: a T5 or a decoder.
+      asked: "logprob" takes the most probable of its three labels (ties go to the simplest);
+        "text" takes the label that it writes, or B if it writes none, which the trace marks.
     """
 
-    needs = Needs(scores=True)  # of the classifier
-
     classifier: ModelSettings = Seq2Seq()
+    asked: Asked = "logprob"
+
+    def __post_init__(self) -> None:
+        check_choices(self, asked=Asked)
+
+    @property
+    def needs(self) -> Needs:
+        """Log-probabilities of labels, which the classifier must give."""
+        return Needs(scores=self.asked == "logprob")
 
     async def __call__(self, episode: Episode) -> Strategy:
         """Asks the classifier; ``trace["complexity"]``."""
         template = classifier_template(episode.reader.prompts)
         words, prompt = template.words, template.prompt(question=episode.question.text)
-        # as in training (`adaptive_labels`), no blank before a label
-        logprobs = await episode.logprobs(prompt, words, model=self.classifier)
-        number = max(range(len(logprobs)), key=logprobs.__getitem__)
-        episode.note(complexity={"label": words[number], "logprobs": list(logprobs)})
+        if self.asked == "logprob":  # as in training (`adaptive_labels`), no blank before a label
+            logprobs = await episode.logprobs(prompt, words, model=self.classifier)
+            number = max(range(len(logprobs)), key=logprobs.__getitem__)
+            record: dict[str, Any] = {"logprobs": list(logprobs)}
+        else:
+            generation = await episode.model(self.classifier).generate(
+                prompt, max_new_tokens=_LABEL_TOKENS, stop=template.stop
+            )
+            named = first_label(generation.text, words)
+            number = len(words) // 2 if named is None else named
+            record = {"raw": generation.text, "junk": named is None}
+        episode.note(complexity={"label": words[number], **record})
         return get_args(Strategy)[number]
 
 
@@ -139,3 +159,10 @@ def classifier_template(name: str) -> prompts.Template:
     """
     meaning = 'the labels of no, one and several searches, as words = ["A", "B", "C"]'
     return prompts.load(name).role_with_words("complexity", len(get_args(Strategy)), meaning)
+
+
+def first_label(text: str, labels: Sequence[str]) -> int | None:
+    """Index of the label that occurs first in a text as a whole word; None if none does."""
+    either = "|".join(map(re.escape, labels))
+    found = re.search(rf"(?<!\w)(?:{either})(?!\w)", text)
+    return labels.index(found.group()) if found else None

@@ -33,7 +33,7 @@ from jaxrag.types import InputError
 _MULTIPLE = 8  # padded lengths are multiples of it
 
 
-Best = Literal["", "loss", "similarity", "accuracy", "exact"]
+Best = Literal["", "loss", "similarity", "accuracy", "exact", "downstream"]
 """Metric on held-out pairs that selects the best parameters; "" selects the last ones."""
 
 

@@ -168,25 +168,40 @@ def test_rewards_answer_from_every_k():
     assert outcome.cost["searches"] == 3
 
 
-@pytest.mark.parametrize(("by", "relevant", "junk"), [("logprob", "ce", 0), ("word", "a", 4)])
-def test_labels_count_relevant_passages(by, relevant, junk):
-    config = ars_labels.Config(REWRITER, SEARCH, RelevanceJudge(by, prompts="small"), SMALL)
+def test_labels_count_relevant_passages():
+    config = ars_labels.Config(
+        REWRITER, SEARCH, RelevanceJudge("logprob", prompts="small"), 1.0, SMALL
+    )
     model = Model(**{"text of a\nThe passage is": "relevant", "The passage is": "hm"})
-    judged = run(config, model=model).value.trace["judged"]
-    assert [*judged] == [by]
-    verdicts = judged[by]
-    assert {name: one["relevant"] for name, one in verdicts.items()} == {
-        name: int(name in relevant) for name in "abcde"
-    }
-    assert sum(one["junk"] for one in verdicts.values()) == junk
-    assert (verdicts["a"]["probability"] is None) == (by == "word")
+    trace = run(config, model=model).value.trace
+    assert {n: v["relevant"] for n, v in trace["judged"]["logprob"].items()} == {
+        "a": 0, "b": 0, "c": 1, "d": 0, "e": 1,
+    }  # fmt: skip
+    assert {n: v["relevant"] for n, v in trace["judged"]["word"].items()} == {
+        "a": 1, "b": 0, "c": 0, "d": 0, "e": 0,
+    }  # fmt: skip
+    assert sum(v["junk"] for v in trace["judged"]["word"].values()) == 4
+    assert trace["judged"]["word"]["a"]["probability"] is None
 
 
 def test_gold_labels_make_no_judge_calls():
     model = Model()
-    outcome = run(ars_labels.Config(REWRITER, SEARCH, None, SMALL), model=model)
+    outcome = run(ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
     assert outcome.value.trace["judged"] == {} and not model.scored
     assert outcome.cost["llm_calls"] == 1 and len(outcome.value.trace["searches"]) == 3
+
+
+def test_a_share_of_passages_is_judged_both_ways():
+    config = ars_labels.Config(
+        REWRITER, SEARCH, RelevanceJudge("logprob", prompts="small"), 0.0, SMALL
+    )
+    assert list(run(config).value.trace["judged"]) == ["logprob"]
+    shares = [
+        len(run(dataclasses.replace(config, compared=0.5),
+                question=Question(f"q{i}", "Where is it?", ())).value.trace["judged"]) - 1
+        for i in range(20)
+    ]  # fmt: skip
+    assert 0 < sum(shares) < 20
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,17 @@ def test_rewards_by_hand():
         reward(["x"], [])
 
 
+def test_agreement_counts_each_passage_once():
+    # of a, b, c the log-probabilities say 1, 0, 1 and gold 0, 1, 0: none agree
+    found = ars_labels.agreements([label_line(LABEL)])
+    assert found["log-probability and gold: agree"].mean == 0
+    # chance: (2 * 1 + 1 * 2) / 9 = 4/9; kappa = (0 - 4/9) / (5/9) = -0.8
+    assert found["log-probability and gold: kappa"].mean == pytest.approx(-0.8)
+    assert found["word and gold: agree"].mean == 1 == found["word and gold: kappa"].mean
+    assert found["probability and gold: AUC"].mean == 0  # b, the gold one, is the least probable
+    assert found["word and log-probability: the second says relevant"].mean == pytest.approx(2 / 3)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Both tables of a few questions, by a small model with random weights."""
@@ -106,7 +117,7 @@ def made(tmp_path_factory):
     common = {"rewriter": Rewriter(n=4, tokens=30), "search": search, "reader": reader}
     judge = RelevanceJudge("logprob", prompts=reader.prompts)
     methods = {
-        "labels": ("train", ars_labels.Config(judge=judge, **common)),
+        "labels": ("train", ars_labels.Config(judge=judge, compared=1.0, **common)),
         "rewards": ("both", ars_rewards.Config(order=Generated(), **common)),
     }
     runs = {
@@ -127,7 +138,7 @@ def test_tables_of_a_run(made):
     assert table.contexts.shape[0] == 5
     np.testing.assert_allclose(np.linalg.norm(table.contexts, axis=1), 1, rtol=1e-5)
     for outcome in outcomes.values():
-        assert outcome.shown[0].row_count >= 3 and not outcome.errors
+        assert outcome.shown[0].row_count >= 5 and not outcome.errors
 
 
 def test_a_finished_table_is_reproduced_without_model_calls(made):

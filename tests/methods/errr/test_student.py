@@ -3,22 +3,29 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from jaxrag.data.factbook import Factbook
 from jaxrag.data.leakage import TRAINED_ON, question_set
+from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
 from jaxrag.methods.errr import student as job
 from jaxrag.methods.errr.student import PAIRS, StudentEvaluator, read_pairs, similarity
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import locate_file
+from jaxrag.runs.run import Run
+from jaxrag.steps.episode import Episode
+from jaxrag.steps.reader import Reader, Reply
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import NewT5
 from jaxrag.training.student.training import StudentTraining, TextPair
-from jaxrag.types import InputError
+from jaxrag.types import InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.models.bert import small_bert
 from tests.training.processes import on_one_device
@@ -153,6 +160,62 @@ def test_similarity_by_hand() -> None:
     assert similarity(np.stack([one]), np.stack([two])) == 0.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Answers with the first query of the optimizer."""
+
+    name = "first"
+    reader = Reader(prompts="small")
+    needs = Needs(helpers={"writer": ModelHelper(Local())})
+
+    async def answer(self, episode: Episode) -> Reply:
+        text = episode.question.text
+        query = await episode.model(Local()).generate(text, max_new_tokens=4)
+        if text == "fails":
+            raise InputError("no")
+        return episode.finish(f"{query.text} of {text}")
+
+
+def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = job._begin(made(tmp_path), [])
+    model = engine(student, student.params)
+    [wrote] = model.generate(["find 1"], max_new_tokens=4)
+    texts = {"q1": "find 1", "q2": "find 2", "q3": "fails"}
+    asked = tuple(
+        Question(name, text, (f"{wrote.text} of {text}" if name == "q1" else "no such",))
+        for name, text in texts.items()
+    )
+
+    def load(run: Run, given: Any) -> Any:
+        tools = Tools(LanguageModelTool(model), helpers={ModelHelper(Local()): given["writer"]})
+        return SimpleNamespace(gold={}, name="made up"), asked, tools, None, {}
+
+    monkeypatch.setattr(job, "load", load)
+    run = Run(Config(), Factbook(), Local(), cache=str(tmp_path / "cache"), store="memory")
+    how = job.Downstream(run, "writer")
+    found = job.outcome(how, model, ["q2", "q9", "q1"])
+    np.testing.assert_array_equal(found, [0, np.nan, 1])
+    recall = job.Downstream(run, "writer", "recall")
+    assert np.isnan(job.outcome(recall, model, ["q1"])).all()
+    with pytest.raises(InputError, match="Question q3 failed downstream: no"):
+        job.outcome(how, model, ["q3"])
+    with pytest.raises(InputError, match="None of the 1 held-out pairs belongs to a question of"):
+        job.outcome(how, model, ["q9"])
+    with pytest.raises(InputError, match="figure is 'bleu'; allowed: exact_match, f1, recall"):
+        job.Downstream(run, "writer", "bleu")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"downstream\.helper is 'judge'; first has writer"):
+        job.Downstream(run, "judge")
+
+
+def test_a_quantised_helper_is_not_trained() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Rounded(Config):
+        needs = Needs(helpers={"writer": ModelHelper(Local(quantization="int8"))})
+
+    with pytest.raises(InputError, match=r"downstream\.run has writer\.quantization"):
+        job.Downstream(Run(Rounded(), Factbook(), Local()), "writer")
+
+
 def broken(number: int, **changes: Any) -> list[dict[str, Any]]:
     some = lines()
     some[number] = {k: v for k, v in (some[number] | changes).items() if v != "gone"}
@@ -201,6 +264,7 @@ def test_invalid_settings() -> None:
             {"training": StudentTraining(best="accuracy")},
             "best is 'accuracy', which is not evaluated",
         ),
+        ({"training": StudentTraining(best="downstream")}, "downstream not given"),
         ({"task": "labels", "training": StudentTraining(best="similarity")}, "task is 'labels'"),
     ):
         with pytest.raises(InputError, match=told):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
-from jaxrag.methods.iterative.adaptive_rag import OneStrategy
+from jaxrag.methods.iterative.adaptive_rag import Classified, OneStrategy
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -48,6 +48,17 @@ def test_the_most_probable_label_decides(scores, label):
     assert trace["gate"] == {
         "name": "adaptive_rag", "retrieve": label != "A", "strategy": strategy,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, label, junk",
+    [(" A\n", "A", False), ("it is C.", "C", False), ("ABC", "B", True), ("", "B", True)],
+)
+def test_the_written_label_decides(text, label, junk):
+    trace = answer(
+        Turns(*REASON), ScriptedModel(text), complexity=Classified(asked="text")
+    ).value.trace
+    assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
 
 
 def test_strategy_none_answers_directly():

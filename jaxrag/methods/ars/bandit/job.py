@@ -27,6 +27,7 @@ from jaxrag.core.checks import check_limits, check_range
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
 from jaxrag.data.leakage import write_trained_on
+from jaxrag.evaluation.records import differences
 from jaxrag.evaluation.report import plots
 from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
@@ -106,6 +107,8 @@ class TrainBandit:
                 "report.html will have no figures: %s; then run the job again", plots.MISSING
             )
         tables = [read_table(path, arms=self.arms) for path in self.tables]
+        for table in tables[1:]:
+            _check_comparable(tables[0], table)
         settings = dataclasses.asdict(self)
         for name in ("tables", "workers"):  # paths and parallelism do not change results
             del settings[name]
@@ -136,6 +139,28 @@ def bandit_of(directory: str | Path, table: str, scheme: RewardScheme, seed: int
     """
     name = scheme.name.replace(" ", "-") + (f"-seed-{seed}" if seed else "")
     return Path(directory) / "bandits" / table / name
+
+
+def _check_comparable(first: RewardTable, other: RewardTable) -> None:
+    """Refuses tables of other rewriters, orders or readers than the first; rankers may differ.
+
+    Raises:
+      InputError: naming both tables and every difference.
+    """
+
+    def source(table: RewardTable) -> dict[str, Any]:
+        found = dict(table.source)
+        if "order" in found:
+            found["order"] = {n: v for n, v in found["order"].items() if n != "ranker"}
+        return found
+
+    if first.source and other.source and (changed := differences(source(first), source(other))):
+        listed = "\n".join(f"  {line}" for line in changed)
+        raise InputError(
+            f"{first.path} (recorded) and {other.path} (now) have rewards of different orders of "
+            f"rewrites, readers or rewriters:\n{listed}\nTrain from one of them at a time, each in "
+            "a directory of its own."
+        )
 
 
 class _Task(NamedTuple):

@@ -181,6 +181,34 @@ def test_experiments_report_shows_its_own_report(whole: Path, tmp_path: Path, ca
     assert "best fixed K (= 1)" in capsys.readouterr().out
 
 
+def test_tables_of_another_order_or_reader_are_refused(
+    job: bandit_job.TrainBandit, tmp_path: Path
+) -> None:
+    """Those of other rankers are not: every data set has a ranker of its own."""
+
+    def table(name: str, ranker: str, **source: Any) -> str:
+        path = small_table.write(tmp_path / name)
+        head = json.loads((path / "config.json").read_text())
+        order = {"is": "Ranked", "ranker": ranker}
+        head["config"]["source"] = {"order": order, "reader": {"tokens": 4}} | source
+        (path / "config.json").write_text(json.dumps(head))
+        return str(path)
+
+    ranked, generated = table("a", "A"), table("b", "B", order={"is": "Generated"})
+    with pytest.raises(InputError, match=r'order\.is: "Ranked" recorded, "Generated" now') as told:
+        dataclasses.replace(job, tables=(ranked, generated)).execute(tmp_path / "work")
+    assert ranked in str(told.value) and generated in str(told.value)
+    read = table("c", "A", reader={"tokens": 8})
+    with pytest.raises(InputError, match=r"reader\.tokens: 4 recorded, 8 now"):
+        dataclasses.replace(job, tables=(ranked, read)).execute(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    small = {"penalties": (), "others": (), "seeds": 1, "training": BanditTraining(epochs=1)}
+    both = dataclasses.replace(job, tables=(ranked, table("d", "D")), **small)
+    both.execute(tmp_path / "work")
+    kept = load_bandit(tmp_path / "work" / "bandits" / "d" / "weighted")
+    assert kept.source["order"] == {"is": "Ranked", "ranker": "D"}
+
+
 def test_checkpoints_of_selectors_are_read(whole: Path, tmp_path: Path) -> None:
     """As bandits were called once."""
     old = tmp_path / "old"
