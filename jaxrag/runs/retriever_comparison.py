@@ -43,8 +43,8 @@ TOGETHER = 32
 TABLE = "retrievers.jsonl"
 """Name of the table in the directory of a comparison."""
 
-MINUS = "minus_first"
-"""Field of a row with the paired differences to the first retriever."""
+MINUS = {"minus_first": "the first retriever's", "minus_question": "the question's own"}
+"""Fields of a row with paired differences, and what was subtracted."""
 
 Columns = dict[str, Float[np.ndarray, " q"]]
 """Metrics by name, a value for each question; NaN where a metric is not defined."""
@@ -123,7 +123,7 @@ class RetrieverComparison:
                 first = number - number % len(self.indexes)
                 if number > first:
                     other = _columns(jsonl.read(_rankings(directory, first)))
-                    row[MINUS] = {
+                    row["minus_first"] = {
                         name: list(paired_difference(values, other[name]))
                         for name, values in columns.items()
                     }
@@ -221,10 +221,21 @@ def search_for(
 ) -> list[Ranking]:
     """The ``k`` best passages of each question, without those that are hidden from it."""
     texts = [question.text for question in questions]
-    most = max((len(question.hidden) for question in dataset.questions), default=0)
+    return visible(search(index, texts, k + most_hidden(dataset)), dataset, questions, k)
+
+
+def most_hidden(dataset: Dataset) -> int:
+    """Most passages that are hidden from a question."""
+    return max((len(question.hidden) for question in dataset.questions), default=0)
+
+
+def visible(
+    rankings: Sequence[Ranking], dataset: Dataset, questions: Sequence[Question], k: int
+) -> list[Ranking]:
+    """The ``k`` best of each question's ranking, without passages that are hidden from it."""
     rows = dataset.passages.rows_of([one for question in questions for one in question.hidden])
     found = []
-    for question, ranking in zip(questions, search(index, texts, k + most), strict=True):
+    for question, ranking in zip(questions, rankings, strict=True):
         hidden = {rows[one] for one in question.hidden if one in rows}
         places = [i for i, row in enumerate(ranking.ids) if row not in hidden][:k]
         ids = tuple(ranking.ids[i] for i in places)
@@ -295,6 +306,16 @@ def scores(
     for first in range(0, len(questions), TOGETHER):
         some = questions[first : first + TOGETHER]
         rankings += search_for(index, dataset, some, max(depths))
+    return scores_of(rankings, dataset, questions, depths)
+
+
+def scores_of(
+    rankings: Sequence[Ranking],
+    dataset: Dataset,
+    questions: Sequence[Question],
+    depths: Sequence[int],
+) -> Columns:
+    """The metrics of `scores`, from a ranking for each question."""
     names = [name for question in questions for name in dataset.gold[question.id]]
     # a passage that the corpus lacks keeps its name, which no ranking has
     row_of: dict[str, int | str] = dict(zip(names, names, strict=True))
@@ -323,17 +344,18 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
     Columns with the same value in all rows are shown in the title.
     """
-    labels = {"data": "data", "questions": "questions", "index": "retriever"}
+    labels = {"data": "data", "questions": "questions", "index": "retriever", "queries": "queries"}
+    labels = {name: label for name, label in labels.items() if name in rows[0]}
     every = dict.fromkeys(name for row in rows for name in row)
-    columns = [name for name in every if name not in (*labels, MINUS)]
+    columns = [name for name in every if name not in (*labels, *MINUS)]
     same = [name for name in labels if all(row[name] == rows[0][name] for row in rows[1:])]
     title = ", ".join(f"{labels.pop(name)}: {rows[0][name]}" for name in same)
-    compared = any(MINUS in row for row in rows)
-    caption = "percent, 95 % intervals" + ("; Δ: minus the first retriever's" if compared else "")
+    less = next((name for row in rows for name in MINUS if name in row), None)
+    caption = "percent, 95 % intervals" + (f"; Δ: minus {MINUS[less]}" if less else "")
     titled = terminal_text(title) if title else None
     shown = Table(*labels.values(), *columns, title=titled, caption=caption)
     for row in rows:
-        cells = [_cell(row, name, row.get(MINUS, {}).get(name)) for name in columns]
+        cells = [_cell(row, name, row.get(less or "", {}).get(name)) for name in columns]
         shown.add_row(*(terminal_text(str(row[name])) for name in labels), *cells)
     return shown
 
