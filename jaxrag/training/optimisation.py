@@ -9,6 +9,7 @@ import optax
 from jaxrag.core.checks import check_positive, check_range
 
 Decay = Literal["linear", "cosine", "constant"]
+Optimiser = Literal["adamw", "adafactor"]
 
 
 def learning_rate(peak: float, steps: int, *, warmup: int, decay: Decay) -> optax.Schedule:
@@ -30,29 +31,51 @@ def learning_rate(peak: float, steps: int, *, warmup: int, decay: Decay) -> opta
 
 
 def make_optimiser(
-    rate: float | optax.Schedule, *, weight_decay: float, clip: float
+    rate: float | optax.Schedule,
+    *,
+    weight_decay: float,
+    clip: float,
+    algorithm: Optimiser = "adamw",
 ) -> optax.GradientTransformation:
-    """AdamW (Loshchilov & Hutter, 2019), on a gradient clipped by its norm.
+    """AdamW or Adafactor, on a gradient clipped by its norm.
+
+    AdamW is Loshchilov & Hutter (2019). Adafactor is Shazeer & Stern (2018): second moments of
+    matrices factored, no momentum, updates clipped to a root mean square of 1; steps do not scale
+    with the parameters, so that ``rate`` is the step size.
 
     Args:
       rate: learning rate.
       weight_decay: decoupled, times the rate, on all parameters.
       clip: largest global norm of the gradient; 0 does not clip.
+      algorithm: which of the two.
     """
-    inner = optax.adamw(rate, weight_decay=weight_decay)
+    if algorithm == "adamw":
+        inner = optax.adamw(rate, weight_decay=weight_decay)
+    else:
+        decayed = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+        inner = optax.chain(
+            optax.scale_by_factored_rms(),
+            optax.clip_by_block_rms(1.0),
+            *decayed,
+            optax.scale_by_learning_rate(rate),
+        )
     return optax.chain(optax.clip_by_global_norm(clip), inner) if clip else inner
 
 
-def scheduled_optimiser(settings: Any, steps: int, *, decay: Decay) -> optax.GradientTransformation:
+def scheduled_optimiser(
+    settings: Any, steps: int, *, decay: Decay, algorithm: Optimiser = "adamw"
+) -> optax.GradientTransformation:
     """The optimiser of a training of ``steps`` steps.
 
     Args:
       settings: with ``learning_rate``, ``warmup``, ``weight_decay`` and ``clip``.
       steps: length of the schedule.
       decay: see `learning_rate`.
+      algorithm: see `make_optimiser`.
     """
     rate = learning_rate(settings.learning_rate, steps, warmup=settings.warmup, decay=decay)
-    return make_optimiser(rate, weight_decay=settings.weight_decay, clip=settings.clip)
+    how = {"weight_decay": settings.weight_decay, "clip": settings.clip}
+    return make_optimiser(rate, **how, algorithm=algorithm)
 
 
 def check_length(steps: int, epochs: float, seed: int) -> None:

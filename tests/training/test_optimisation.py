@@ -41,16 +41,19 @@ def first_update(**settings: Any) -> np.ndarray:
     return np.asarray(optimiser.update(GRADIENTS, optimiser.init(PARAMS), PARAMS)[0]["w"])
 
 
+@pytest.mark.parametrize("algorithm", ["adamw", "adafactor"])
 @pytest.mark.parametrize("clip", [0.0, 0.01])
-def test_the_first_step_is_the_sign_of_the_gradient(clip: float) -> None:
-    # g / (|g| + 1e-8). Clipping the gradient scales both of its entries, and so changes neither.
-    found = first_update(clip=clip)
+def test_the_first_step_is_the_sign_of_the_gradient(algorithm: Any, clip: float) -> None:
+    # Adam's is g / (|g| + 1e-8); Adafactor's is g / sqrt(g^2), of root mean square 1, so that it is
+    # not clipped. Clipping the gradient scales both of its entries, and so changes neither.
+    found = first_update(algorithm=algorithm, clip=clip)
     np.testing.assert_allclose(found, [-0.1, 0.1], rtol=1e-5)
 
 
-def test_weight_decay_is_decoupled() -> None:
+@pytest.mark.parametrize("algorithm", ["adamw", "adafactor"])
+def test_weight_decay_is_decoupled(algorithm: Any) -> None:
     # rate * decay * w besides: 0.1 * 0.5 * [2, -1]
-    found = first_update(weight_decay=0.5)
+    found = first_update(algorithm=algorithm, weight_decay=0.5)
     np.testing.assert_allclose(found, [-0.2, 0.15], rtol=1e-5)
 
 

@@ -23,7 +23,7 @@ from jaxrag.core.checks import check_choices
 from jaxrag.training import step as training
 from jaxrag.training import trainer
 from jaxrag.training.loop import Data, Evaluation, History
-from jaxrag.training.optimisation import Decay, check_optimiser, scheduled_optimiser
+from jaxrag.training.optimisation import Decay, Optimiser, check_optimiser, scheduled_optimiser
 from jaxrag.training.step import TrainStep, first_copy
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import Student, TokenPairs, encode
@@ -45,7 +45,7 @@ class StudentTraining(TrainingSettings):
     4. The paper names no optimiser and no schedule; these and all other settings are our choices.
 
     Attributes:
-      learning_rate, warmup, decay, weight_decay, clip: of AdamW, see
+      optimiser, learning_rate, warmup, decay, weight_decay, clip: see
         `jaxrag.training.optimisation.make_optimiser` and `learning_rate`.
       dropout: whether to apply dropout, at the rate of the student's config.
       remat: whether to recompute activations in the backward pass, which saves memory, see
@@ -58,6 +58,7 @@ class StudentTraining(TrainingSettings):
     epochs: float = 3.0
     batch: int = 4
     microbatch: int = 4
+    optimiser: Optimiser = "adamw"
     learning_rate: float = 1e-4
     decay: Decay = "linear"
     warmup: int = 0
@@ -72,7 +73,7 @@ class StudentTraining(TrainingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_optimiser(self, "warmup", "weight_decay", "clip", "patience", "evaluate_every")
-        check_choices(self, decay=Decay, best=Best)
+        check_choices(self, optimiser=Optimiser, decay=Decay, best=Best)
         if self.patience and not (self.best and self.evaluate_every):
             raise InputError(
                 f"patience is {self.patience}: it needs a metric (best is {self.best!r}) and "
@@ -130,7 +131,7 @@ def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh)
 
     return training.make_step(
         training.summed(loss, lambda parts: parts.target_length.sum()),
-        scheduled_optimiser(settings, steps, decay=settings.decay),
+        scheduled_optimiser(settings, steps, decay=settings.decay, algorithm=settings.optimiser),
         microbatch=settings.microbatch,
         mesh=mesh,
         seed=settings.seed,
@@ -158,6 +159,9 @@ def train(
     bytes on the same devices.
 
     Args:
+      pairs: training data.
+      student: the initial network.
+      settings: the training's settings.
       directory: for checkpoints and metrics.
       keep: (parameters, step); called whenever the parameters are the best so far, and repeated
         after an interruption; the last call has the parameters that training returns. Without
