@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import re
+import string
 import threading
 import time
 import urllib.parse
@@ -394,6 +395,7 @@ def _pause(failures: int) -> float:
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures) * random.uniform(0.5, 1)
 
 
+_OTHERS = bytes(c for c in range(256) if chr(c) not in string.ascii_lowercase + string.digits)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2})|[nrtbf])", re.IGNORECASE)
 _TAG = re.compile("<[^<>]*>")
 _LONG_NUMBER = re.compile("&#x?[0-9a-f]{40,}", re.IGNORECASE)  # of no character
@@ -407,11 +409,13 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
     """
     forms = {_alphanumeric(form) for secret in secrets for form in _encoded(secret)}
     forms = {form for form in forms if len(form) >= _SHORT // 2}
-    texts = [text, _TAG.sub("", text)] if forms else []
+    texts = {text, _TAG.sub("", text)} if forms else set[str]()
     for _ in range(3):
-        texts = [_unescaped(one) for one in texts]
-    texts = [_alphanumeric(one) for known in texts for one in (known, _TAG.sub("", known))]
-    return any(form in one for one in texts for form in forms)
+        texts, escaped = {_unescaped(one) for one in texts}, texts
+        if texts == escaped:
+            break
+    texts |= {_TAG.sub("", one) for one in texts}
+    return any(form in one for one in map(_alphanumeric, texts) for form in forms)
 
 
 def _unescaped(text: str) -> str:
@@ -422,8 +426,8 @@ def _unescaped(text: str) -> str:
     return html.unescape(_LONG_NUMBER.sub("", urllib.parse.unquote(text)))
 
 
-def _alphanumeric(text: str) -> str:
-    return re.sub("[^a-z0-9]+", "", text.lower())
+def _alphanumeric(text: str) -> bytes:
+    return text.lower().encode("utf-8", "replace").translate(None, _OTHERS)
 
 
 def _encoded(secret: str) -> list[str]:
