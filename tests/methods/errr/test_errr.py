@@ -11,9 +11,7 @@ from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
 from jaxrag.types import Question
 from tests import scripted
-from tests.retrieval.fakes import FakePassages
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel
-from tests.steps.simulated_tools import bounds
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}
@@ -107,16 +105,6 @@ def test_closed_questions_use_closed_prompts():
     llm = Reads({**SCRIPT, "Title": "Yes, it is"})
     answer, _, asked = run(errr.Config(search=SEARCH, reader=READER), llm=llm, question=question)
     assert answer.text == "yes" and asked[-1].endswith("Yes or no:")
-
-
-def test_calls_are_bounded():
-    questions = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(6)]
-    config = errr.Config(Prompted(most=3), SEARCH, reader=READER)
-    found = bounds(config, questions, FakePassages(40))  # type: ignore[arg-type]
-    counts = {calls.kind: (calls.least, calls.most) for calls in found}
-    assert (
-        counts["llm_calls"] == (3, 3) and 1 == counts["searches"][0] <= counts["searches"][1] <= 3
-    )
 
 
 def test_pairs_call_only_the_teacher():

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from jaxrag.methods.self_rag import reflection
-from jaxrag.methods.self_rag.self_rag import Config
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -14,19 +13,14 @@ from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError, Question
 from tests.methods.self_rag.reflecting import (
     BAD,
-    CHECKPOINT,
     GOOD,
     JUDGED,
     OPENING,
-    PROMPTED,
-    TWO,
     Prompted,
     Reflecting,
     answered,
     needs,
 )
-from tests.retrieval.fakes import FakePassages
-from tests.steps.simulated_tools import bounds
 
 
 def test_a_checkpoint_reads_each_passage_alone_and_takes_the_best() -> None:
@@ -175,24 +169,6 @@ def test_prompts_have_the_required_verdict_words(name: str, tmp_path: Path) -> N
     model = Prompted({"": ("Rome.", [0.5], "end")}, JUDGED)
     with pytest.raises(InputError, match=r"has the words \['yes'\]; give 2"):
         answered(model, mode="prompted", reader=Reader(prompts=str(short)))
-
-
-QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(4)]
-
-
-@pytest.mark.parametrize("mode", ["checkpoint", "prompted"])
-@pytest.mark.parametrize("form", ["short", "long"])
-def test_calls_can_be_planned(mode: Any, form: Any) -> None:
-    reader = CHECKPOINT if mode == "checkpoint" else PROMPTED
-    config = Config(mode=mode, form=form, reader=reader, depth=3, **TWO)
-    passages: Any = FakePassages(40)
-    found = bounds(config, QUESTIONS, passages)
-    calls = {kind.kind: (kind.least, kind.most) for kind in found}
-    if form == "short":
-        assert calls["llm_calls"] == (1, 2) and calls["searches"] == (0, 1)
-    else:
-        # 1 beam, then 2 beams twice, each with 2 passages
-        assert calls["llm_calls"][1] <= 2 + 4 + 4 and calls["searches"][1] <= 1 + 2 + 2
 
 
 def test_a_failure_reaches_the_question() -> None:

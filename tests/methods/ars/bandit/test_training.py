@@ -78,8 +78,9 @@ def test_the_whole_matrix_and_the_released_bandit_learn_the_table(table: RewardT
 
 def test_the_dual_form_learns_what_the_whole_matrix_does(table: RewardTable) -> None:
     short = BanditTraining(epochs=2, batch=4)
+    small = dataclasses.replace(SMALL, width=4, pulls=60)  # 28 questions twice
     whole, dual = (
-        trained(table, policy=dataclasses.replace(SMALL, width=4, confidence=form), training=short)
+        trained(table, policy=dataclasses.replace(small, confidence=form), training=short)
         for form in ("full", "dual")
     )
     np.testing.assert_allclose(whole.test, dual.test, rtol=1e-5)
