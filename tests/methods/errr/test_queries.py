@@ -55,8 +55,8 @@ def test_the_reader_writes_from_the_question_alone():
 
 
 def test_the_reader_is_shown_the_extracted_knowledge():
-    llm = ScriptedModel({"": "first **"})
-    written(Prompted(), "what it knows", llm=llm)
+    llm = ScriptedModel({"": "first; second **"})
+    assert written(Prompted(most=1), "what it knows", llm=llm)[0] == ("first",)
     assert llm.prompts[0].endswith("Context: what it knows\nQuestion: Where is it?\nQueries:")
 
 

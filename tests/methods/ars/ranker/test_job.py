@@ -210,6 +210,9 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, lines())
     with pytest.raises(InputError, match=r"line 1: field 'labels_logprob' is null"):
         read_labels(file, label="logprob")
+    write(tmp_path, [])
+    with pytest.raises(InputError, match=r"labels\.jsonl is empty"):
+        read_labels(file, label="model")
     write(tmp_path, [line | {"labels": [2] * len(line["rewrites"])} for line in lines()])
     with pytest.raises(InputError, match="in none of the 12 questions do two rewrites differ"):
         read_labels(file, label="model")
