@@ -103,11 +103,11 @@ def test_repeated_lookups_end_after_the_page():
 
 
 def test_lookups_restart_on_a_new_page():
-    look = "a\nAction: Lookup[tea]"
-    model = Turns(look, "a\nAction: Search[kingdom]", look, "a\nAction: Finish[x]")
+    look, lost = "a\nAction: Lookup[tea]", "a\nAction: Lookup[zebra]"
+    model = Turns(look, lost, "a\nAction: Search[kingdom]", look, lost, "a\nAction: Finish[x]")
     trace = answer(model).value.trace
     assert trace["steps"][0]["observation"] == "No more results."  # there is no page yet
-    assert trace["steps"][2]["observation"] == "(Result 1 / 1) It sells tea."
+    assert trace["steps"][3]["observation"] == "(Result 1 / 1) It sells tea."
     assert trace["loop"]["repeats"] == 0
 
 
@@ -240,9 +240,6 @@ def test_without_a_tokenizer_characters_limit_the_history():
 
 
 def test_closed_questions_finish_with_an_option():
-    verdict = Question("q", "is it old", ("yes",), task="yes_no")
-    found = answer(Turns("a\nAction: Finish[Yes, it is]"), question=verdict)
-    assert found.value.text == "yes" and found.value.trace["option"]["said"] == 0
     choice = Question("q", "Which?", ("tea",), ("gold", "tea"))
     model = Turns("a\nAction: Finish[B]")
     found = answer(model, question=choice)

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -129,38 +128,6 @@ def test_too_few_questions_are_refused(made: Path) -> None:
         loader(made, train_small.examples()[:3])
     with pytest.raises(InputError, match="2 different positive passages, too few"):
         loader(made, [Example("the cat", (i % 2,), ()) for i in range(8)], negatives=4)
-
-
-class Stop(Exception):
-    pass
-
-
-@pytest.mark.slow
-def test_a_resumed_training_ends_in_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    """Stopped after step 4 of 5, before its checkpoint, and started again; and never stopped."""
-    seen: list[int] = []
-
-    def evaluate(encoder: SidrEncoder, step: int) -> dict[str, np.ndarray]:
-        seen.append(step)
-        if len(seen) == 3:
-            raise Stop
-        return {"norm": np.linalg.norm(encoder.embed(["the cat"]), axis=1)}
-
-    stopped, whole = (fresh(made, tmp_path / name) for name in ("stopped", "whole") if not
-                      (tmp_path / name).mkdir())  # fmt: skip
-    one = jax.devices()[:1]
-    with pytest.raises(Stop):
-        train_small.train(stopped, 5, evaluate=evaluate, save_every=2, devices=one)
-    assert seen == [0, 2, 4]
-    found = train_small.train(stopped, 5, evaluate=lambda *_: {}, save_every=2, devices=one)
-    assert found == train_small.train(whole, 5, evaluate=lambda *_: {}, save_every=2, devices=one)
-    lines = [
-        [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_text().splitlines()]
-        for place in (stopped, whole)
-    ]
-    assert [line["step"] for line in lines[0]] == list(range(6))
-    losses = [[line.get("loss") for line in some] for some in lines]
-    assert losses[0] == losses[1] and len({*losses[0]}) == 6
 
 
 def started(
