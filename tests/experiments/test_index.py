@@ -53,7 +53,7 @@ def test_shared_and_copied_indexes_have_the_bytes_of_one(config, tmp_path, capsy
     assert shown.out.startswith("40 passages, ")
     assert "of 40 passages: 1.92 kB on disk, " in shown.err  # 40 x 24 x 2 bytes
     assert main(config, shared, "--shard=1/2") == 0
-    assert "unfinished, 3 of its files are there, built in parts" in capsys.readouterr().out
+    assert "holds parts of an index; a build without --shard finishes it" in capsys.readouterr().out
     assert main(config, shared, "--shard=0/2") == 0
     assert capsys.readouterr().out.endswith(": built\n")
     assert len(files(one)) == 7 and files(shared) == files(one)
