@@ -162,6 +162,16 @@ def test_a_config_with_tuples_resumes(tmp_path: Path) -> None:
         start(tmp_path, {"stop": ("a",)})
 
 
+def test_a_job_goes_on_when_its_cache_was_moved(tmp_path: Path) -> None:
+    def config(cache: str) -> dict[str, Any]:
+        return CONFIG | {"cache": cache, "run": {"cache": cache}}
+
+    start(tmp_path, config("runs/cache")).close()
+    start(tmp_path, config("/home/a/.cache/jaxrag")).close()
+    with pytest.raises(InputError, match="other settings"):
+        start(tmp_path, config("runs/cache") | {"cached": "a"})
+
+
 def test_a_new_environment_is_noted_not_refused(tmp_path: Path) -> None:
     start(tmp_path).close()
     later = ENVIRONMENT | {"started": "2026-01-02T00:00:00+00:00"}

@@ -100,6 +100,18 @@ def test_names_of_directories_do_not_depend_on_the_parent(tmp_path: Path) -> Non
     assert Work(tmp_path).add(lambda made: Count("run", "elsewhere")).name != names[0]
 
 
+def test_names_of_directories_do_not_depend_on_the_place_of_the_default_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name(cache: str, default: str) -> str:
+        monkeypatch.setattr(module, "CACHE", default)
+        run = load("configs/dtr.py:dtr@tiny")
+        return Work(tmp_path).add(lambda made: dataclasses.replace(run, cache=cache)).name
+
+    assert name("/home/a/jaxrag", "/home/a/jaxrag") == name("runs/cache", "runs/cache")
+    assert name("/other", "/home/a/jaxrag") != name("runs/cache", "runs/cache")
+
+
 @dataclasses.dataclass(frozen=True)
 class Training(Count):
     """A training with a seed."""

@@ -268,3 +268,20 @@ def test_an_encoder_that_changes_while_it_is_loaded_is_refused(
     monkeypatch.setattr(encoder, "load_encoder", load)
     with pytest.raises(InputError, match=r"model\.safetensors changed while it was read"):
         encoder.Encoder.load(f"{world}/encoder")
+
+
+def test_a_new_default_cache_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for file, row in (
+        ("queries", {"id": "q", "question": "a", "answers": ["b"]}),
+        ("corpus", {"id": "p", "title": "", "text": "c"}),
+    ):
+        (data / f"{file}.jsonl").write_text(json.dumps(row))
+    monkeypatch.setattr(loading, "CACHE", str(tmp_path / "cache"))
+    load_data(Folder(str(data)), tmp_path / "cache")
+    load_data(Folder(str(data)), tmp_path / "other")
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert told.count("results are kept in") == 1 and "$JAXRAG_CACHE" in told
