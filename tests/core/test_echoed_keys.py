@@ -25,6 +25,7 @@ SPELT: dict[str, Callable[[str], str]] = {
     "invisible blanks": "\u200b".join,
     "entities without an end": lambda key: "".join(f"&#{ord(c)}" for c in key),
     "marked up": lambda key: "".join(f"<b>{c}</b>" for c in key),
+    "escaped tags": lambda key: "".join(f"&lt;b class=x&gt;{c}" for c in key),
     "long tags": lambda key: "<b title='&gt;{}'>".format("x" * 999).join(key),
 }
 

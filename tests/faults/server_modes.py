@@ -286,7 +286,7 @@ string_prompts = refused_if(
 )
 chat_only = refused_if(lambda asked: not asked.chat, "Not Found", 404)
 newer_limit = refused_if(
-    lambda asked: "max_tokens" in asked.body,
+    lambda asked: "max_completion_tokens" not in asked.body or "max_tokens" in asked.body,
     "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
 )
 vllm_tpu = refused_if(
