@@ -103,7 +103,7 @@ class HttpClient:
     gets no requests for 0.5 to 30 s, twice as long after each consecutive failure, or for as long
     as it requests; other servers are used meanwhile. A server gets few requests at once first, one
     more with each prompt answer, and half as many after a failure. Redirects are not followed,
-    cookies not kept. Only servers elsewhere, and not in NO_PROXY, are asked by a proxy.
+    cookies not kept. The environment's proxy serves all but this machine and NO_PROXY.
 
     Args:
       urls: addresses of equivalent servers, up to the path.

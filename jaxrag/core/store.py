@@ -330,7 +330,7 @@ class Store:
         return count, [key.hex() for key in damaged]
 
     def merge(self, source: Store) -> int:
-        """Adds the entries of another store; gives the number of those that were not here before.
+        """Adds the entries of another store; returns the number of new ones.
 
         Entries that are here keep their value. InputError if an entry of the other store is
         damaged; those before it have been added.

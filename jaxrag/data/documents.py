@@ -163,7 +163,7 @@ def question_id(text: str) -> str:
 def write_folder(
     folder: Path, corpus: Iterable[Passage], asked: Sequence[Question] = ()
 ) -> tuple[int, int]:
-    """Writes corpus.jsonl, and queries.jsonl if there are questions; gives their numbers.
+    """Writes corpus.jsonl, and queries.jsonl if there are questions; returns the row counts.
 
     InputError if there is no passage, or two have the same id.
     """

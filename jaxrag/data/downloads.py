@@ -217,7 +217,7 @@ def _fetch(address: str, path: Path, pauses: tuple[float, ...]) -> None:
 
 
 def _version_file(part: Path) -> Path:
-    """Where the version of the bytes in a part is kept, as If-Range names it."""
+    """The file with the version of a partial download: its ETag or date, for If-Range."""
     return part.with_name(f"{part.name}.version")
 
 
