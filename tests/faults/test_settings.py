@@ -117,7 +117,13 @@ OTHERS = {
     "ask, no such option": ("ask", DTR, "--jsn", "Who?"),
     "predict, nothing": ("predict",),
     "predict, no file": ("predict", DTR, "--questions=x"),
-    "predict, no questions": ("predict", DTR, "--questions=nowhere", "--out=/dev/null/x"),
+    "predict, no questions": (
+        "predict",
+        DTR,
+        "--config.cache=x",
+        "--questions=nowhere",
+        "--out=/dev/null/x",
+    ),
     "predict, a training": ("predict", R3, "--questions=README.md", "--out=/dev/null/x"),
     "explain, no such run": ("explain", "nowhere", "Who?"),
     "explain, a run alone": ("explain", "nowhere"),
@@ -200,9 +206,8 @@ def test_a_malformed_setting_is_one_clear_error(
 ) -> None:
     monkeypatch.chdir(ROOT)
     script, *arguments = CASES[name]
-    told = [
-        one.replace("=x", f"={tmp_path}/x") if one == "--workdir=x" else one for one in arguments
-    ]
+    own = ("--workdir=x", "--config.cache=x")
+    told = [one.replace("=x", f"={tmp_path}/x") if one in own else one for one in arguments]
     outcome = call(module_of(script), *told)
     assert outcome.clear and outcome.code, outcome
     assert len(outcome.said) < 5_000 and outcome.seconds < 30
