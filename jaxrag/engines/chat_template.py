@@ -11,16 +11,14 @@ _ADDED = 1_000_000  # characters that a template may add to messages
 
 
 def render(template: str, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
-    """Messages as the text that a model reads.
+    """Messages (role and content) as the text that a model reads.
 
     Args:
       template: a program in Jinja's language; it runs in transformers' sandbox.
-      messages: each has role and content.
       values: further variables of the template, and "date", the one that it takes for today's.
 
-    Raises:
-      MemoryError: it is more than four times as long as the messages and a million characters.
-      Exception: the template fails; whatever it raises.
+    MemoryError if it is more than four times as long as the messages and a million characters; or
+    whatever the template raises.
     """
     today = datetime.date.fromisoformat(values.pop("date"))
     # the same object as it compiles itself, whose clock is stopped

@@ -78,15 +78,12 @@ def model_memory(
     prompts read at once, in chunks of C tokens; S = 1,024 slots of s bytes, the keys and values of
     a token (those of R twice, since a call that decodes holds a copy in another layout); H and I
     the widths of layers and MLP, A heads of attention, V tokens of the vocabulary, b bytes a
-    number. Scores and logits are float32. Not measured on a GPU; of Qwen2.5-7B, Llama-3-8B and
-    Gemma-2-9B it is within 7 % of the TPU compiler's analysis (docs/tpu.md).
-
-    vLLM takes its share of a device, whatever the model, or at least the weights and one row.
+    number. Not measured on a GPU; of Qwen2.5-7B, Llama-3-8B and Gemma-2-9B it is within 7 % of the
+    TPU compiler's analysis (docs/tpu.md). vLLM takes its share of a device, or at least the weights
+    and one row.
 
     Args:
-      config: the decoder's shapes.
       settings: of the engine; what is 0 there is chosen as the engine does for these devices.
-      devices: of the machine.
       taken: bytes of each device that other models and the index use.
     """
     size = number_bytes(settings, devices)
@@ -111,8 +108,7 @@ def model_memory(
 def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConfig | None:
     """The shapes of a checkpoint: ``published``, or read on this machine; None if not known.
 
-    Raises:
-      InputError: there is no such checkpoint, or it is of no supported decoder.
+    InputError if there is no such checkpoint, or it is of no supported decoder.
     """
     if spec in published:
         return published[spec]
@@ -123,8 +119,7 @@ def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConf
 def on_disk(spec: str) -> Path | None:
     """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
 
-    Raises:
-      InputError: there is none, and it would not be downloaded.
+    InputError if there is none, and it would not be downloaded.
     """
     if not spec.startswith("hub:"):
         return locate(spec)
@@ -145,9 +140,8 @@ def run_memory(
 
     Args:
       models: the settings of `Local` and `Vllm`, in the order in which they are loaded.
-      devices: of the machine.
-      index: bytes of the index on each device.
-      encoders: bytes of the weights of encoders and rerankers, whole on each device.
+      index, encoders: bytes of the index, and of the weights of encoders and rerankers, on each
+        device.
 
     Returns:
       None if the shapes of a model are not known.

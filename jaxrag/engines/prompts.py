@@ -45,14 +45,13 @@ def render_chat(
 ) -> str:
     """Messages as the text that the model reads, up to the assistant's turn.
 
-    What the template would lose is put elsewhere (see `_accepted_form`). A template that asks for
-    today's date gets the option "date" (YYYY-MM-DD), by default 2024-07-26, so that a prompt is the
-    same on every day.
+    What the template would lose is put elsewhere (`_accepted_form`). Its option "date"
+    (YYYY-MM-DD), by default 2024-07-26, is today's date for it, so that a prompt is the same on
+    every day.
 
     Raises:
-      InputError: the tokenizer has no chat template, or it does not accept the messages, or fails.
-        A template is a program from a checkpoint: it runs in Jinja's sandbox, without access to
-        Python's objects.
+      InputError: the tokenizer has no chat template, or it does not accept the messages, or fails
+        in Jinja's sandbox, where it runs.
       LimitError: it takes more than 1 s, 512 MB or a million characters.
     """
     if not tokenizer.chat_template:
@@ -104,10 +103,9 @@ def _accepted_form(
     """The first form of messages of these roles of which the template loses and refuses nothing.
 
     Without one, why the first is refused. The forms are: as they are; with the system message
-    before the first user message, with an empty line between them (Gemma refuses it, Phi-3 loses
-    it); or all in one user message (templates that show the last message only). It is found by
-    rendering names in the place of the contents; ``options``, as JSON, are those of the template
-    and itself.
+    before the first user message (Gemma refuses it, Phi-3 loses it); or all in one user message
+    (templates that show the last message only). It is found by rendering names in the place of the
+    contents; ``options``, as JSON, are those of the template and itself.
     """
     refused: Exception | None = None
     tried: list[list[_Turn]] = []
@@ -155,7 +153,6 @@ class PromptEncoder:
     prompt of plain text outside its `FilledText.data`.
 
     Args:
-      tokenizer: the model's.
       template_options: arguments of the chat template; "control_tokens": true gives control tokens
         in data their meaning.
       max_length: limit of prompt and answer together, in tokens.
@@ -193,11 +190,7 @@ class PromptEncoder:
         return identity
 
     def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
-        """Token ids of a prompt that leaves ``room`` tokens for ``what``.
-
-        Raises:
-          InputError: it leaves fewer; see also `tokens`.
-        """
+        """Token ids of a prompt that leaves ``room`` tokens for ``what``; InputError if not."""
         tokens = self.tokens(prompt)
         if len(tokens) + room > self.max_length:
             raise InputError(
@@ -209,11 +202,7 @@ class PromptEncoder:
         return tokens
 
     def left(self, prompt: Prompt, *, room: int) -> int:
-        """Free tokens beside a prompt and ``room`` others; negative if they do not fit.
-
-        Raises:
-          InputError: see `tokens`.
-        """
+        """Free tokens beside a prompt and ``room`` others; negative if they do not fit."""
         return self.max_length - room - len(self.tokens(prompt))
 
     def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
@@ -234,10 +223,8 @@ class PromptEncoder:
 
         Messages are rendered by the chat template, which writes all special tokens itself. A string
         is tokenised with those that the tokenizer puts before a text, such as a begin token.
-
-        Raises:
-          InputError: the prompt is empty, the chat template does not accept its messages, or a
-            token is not in the model's vocabulary.
+        InputError if the prompt is empty, the template refuses it, or a token is not in the model's
+        vocabulary.
         """
         rendered = self._rendered(prompt)
         begin = self.frame[0] if isinstance(prompt, str) else []
@@ -340,11 +327,7 @@ class PromptEncoder:
 
 
 def encoder_of(model: LanguageModel) -> PromptEncoder | None:
-    """The encoder of a model's prompts; None where its tokenizer or its limit is unknown.
-
-    Made from the model's ``tokenizer``, ``max_length`` and the ``template_options`` of its
-    identity, so that it is the same for every engine.
-    """
+    """The encoder of a model's prompts; None where its tokenizer or its limit is unknown."""
     tokenizer, limit = getattr(model, "tokenizer", None), getattr(model, "max_length", None)
     if tokenizer is None or limit is None:
         return None
@@ -354,11 +337,7 @@ def encoder_of(model: LanguageModel) -> PromptEncoder | None:
 
 
 def parse_template_options(text: str) -> dict[str, Any]:
-    """Arguments of the chat template besides the messages: a JSON object, or "" for none.
-
-    Raises:
-      InputError: ``text`` is not a JSON object.
-    """
+    """Arguments of the chat template: a JSON object, or "" for none; InputError for others."""
     try:
         options = parse_json(text or "{}")
     except ValueError:
@@ -385,8 +364,7 @@ def prompt_size(prompt: Prompt, continuation: str = "") -> int:
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
     """All tokens that end an answer: those that the checkpoint names, and the end of a turn.
 
-    They are named by tokenizer, config and generation_config.json, as ids or texts. The end of a
-    turn is the control token that the chat template writes after an answer.
+    They are named by tokenizer, config and generation_config.json, as ids or texts.
     """
     named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
@@ -427,7 +405,6 @@ class AnswerReader:
     """Turns generated tokens into a `Generation`.
 
     Args:
-      tokenizer: the model's.
       ends: tokens that end an answer.
       stop: strings that end it, too; the text is cut before the first to occur after reasoning.
     """

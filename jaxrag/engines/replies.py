@@ -1,9 +1,8 @@
 """Answers of OpenAI-compatible servers: their text, tokens and log-probabilities.
 
 Servers agree on a form and fill it in differently: names of tokens may be bytes or pieces of the
-vocabulary, the end token and the token that met a stop string may be listed or not, reasoning is in
-a field of its own or in the text. What a form does not allow is an error of the server, named as
-such, and never part of an answer.
+vocabulary, the end token and the token that met a stop string may be listed or not. What a form
+does not allow is an error of the server, named as such, and never part of an answer.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class ServerReply(NamedTuple):
     """A generation, and what the server's response leaves uncertain about it.
 
     Attributes:
-      generation: the generation.
       in_reasoning: whether a stop string ended it inside reasoning.
       perhaps_cut: whether a stop string may have ended it whose token is not listed.
       lists_stop: whether the token that met a stop string is listed.
@@ -57,9 +55,8 @@ class ServerReply(NamedTuple):
 def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
     """The only choice of a response.
 
-    Raises:
-      InputError: there is none, there are several, or the server ended it for a reason that leaves
-        no whole answer, such as a filter of contents.
+    InputError if there are none or several, or the server ended it for a reason that leaves no
+    whole answer, such as a filter of contents.
     """
     choices = response.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
@@ -78,13 +75,8 @@ def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
 def reply_text(choice: Mapping[str, Any], *, allow_none: bool = False) -> tuple[str, str]:
     """The text of a choice, and its reasoning where the server has a field for it.
 
-    Args:
-      choice: of a response.
-      allow_none: whether "" stands for no text.
-
-    Raises:
-      InputError: it has no text, but null, a refusal, a call, a number, parts that are none, or
-        only tokens that are not shown before the limit of new ones.
+    InputError if it has no text, but null (unless ``allow_none``: ""), a refusal, a call, a number,
+    parts that are none, or only tokens that are not shown before the limit of new ones.
     """
     message = choice.get("message", choice)
     if not isinstance(message, dict):
@@ -216,15 +208,13 @@ def read_reply(
     """The generation in a response without token ids.
 
     Args:
-      response: the server's.
       stop: stop strings of the request; the text is cut before the first, if the server did not.
       limit: of new tokens.
       ends: ids of end tokens, if known.
       opened: whether the prompt has opened the model's reasoning.
       logprobs: whether log-probabilities were asked for.
 
-    Raises:
-      InputError: the response has no text, or not a log-probability of each token.
+    InputError if it has no text, or not a log-probability of each token.
     """
     choice = only_choice(response)
     over = not _is_cut(choice)

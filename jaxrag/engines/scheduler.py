@@ -1,12 +1,10 @@
 """Runs methods written for one question over thousands of questions in large batches.
 
-A method is a coroutine that awaits `Request`s. The scheduler advances every live question until
-all of them wait, takes results from the store where they are known, and sends the largest group of
+A method is a coroutine that awaits `Request`s. The scheduler advances every live question until all
+of them wait, takes results from the store where they are known, and sends the largest group of
 pending requests to its engine as one call. The rule uses neither clock nor randomness: the same
-inputs give the same batches. It is to methods what ``vmap`` is to equations.
-
-An engine that batches by itself (vLLM's server, a cloud API) gets each request at once instead;
-`Workers` and `RequestsInFlight` keep track of those.
+inputs give the same batches. An engine that batches by itself (vLLM's server, a cloud API) gets
+each request at once instead.
 """
 
 from __future__ import annotations
@@ -170,10 +168,10 @@ class RequestsInFlight:
 class QuestionOutcome(NamedTuple):
     """Outcome of a question: a value or an error, and its cost.
 
-    ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
-    run; so are ``seconds``, those of each request's first computation (its share of the batch,
-    compilation apart), without the ``untimed`` requests whose seconds an older store does not know.
-    ``store_hits`` and ``spent``, the seconds that were not saved by the store, are of this run.
+    ``cost`` and ``seconds`` are those of each request's first computation (its share of the batch,
+    compilation apart), as if nothing had been stored, so they are the same in a resumed run; an
+    older store does not know those of the ``untimed``. ``store_hits`` and ``spent``, the seconds
+    that were not saved by the store, are of this run.
     """
 
     id: Any

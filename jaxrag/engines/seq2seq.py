@@ -59,12 +59,11 @@ class Seq2SeqModel:
     """A `LanguageModel` over a T5 1.0, T5 1.1 or Flan-T5 checkpoint; `Seq2Seq.load` makes one.
 
     A string is the source itself, followed by the end token that the tokenizer adds. Messages are
-    joined by line breaks (blanks to T5's tokenizers) unless the tokenizer has a chat template.
-    On one device a prompt's result is bit-identical whatever else is in the call.
+    joined by line breaks (blanks to T5's tokenizers) unless the tokenizer has a chat template. On
+    one device a prompt's result is bit-identical whatever else is in the call.
 
     Attributes:
       identity: canonical JSON of all that determines results.
-      tokenizer: the checkpoint's.
       max_length: limit of a source in tokens, with its end token; answers do not count towards it.
     """
 
@@ -99,11 +98,8 @@ class Seq2SeqModel:
     ) -> list[Generation]:
         """See `LanguageModel.generate`; temperature 0 is greedy decoding or beam search.
 
-        The best answer of a beam search is cut at a stop string afterwards.
-
-        Raises:
-          InputError: a prompt is too long, or beam search is combined with a temperature; before
-            anything is computed.
+        The best answer of a beam search is cut at a stop string afterwards. InputError also for
+        beam search with a temperature, or a penalty of repetition.
         """
         decoding = DecodingOptions(**options)
         if decoding.repetition_penalty != 1:

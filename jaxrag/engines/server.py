@@ -1,11 +1,8 @@
 """Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API.
 
 With the model's tokenizer at hand, prompts are sent as tokens to the completions endpoint: the same
-tokens as for the other engines, and texts can be scored. Without it, prompts are sent as messages
-to the chat endpoint, and the server applies its template.
-
-Servers differ in what they take and give. What a server refuses is left out or sent in another
-form from then on (`_written`); what it answers is read by `jaxrag.engines.replies`.
+tokens as for the other engines, and texts can be scored. Without it, they are sent as messages to
+the chat endpoint. What a server refuses is left out or sent in another form from then on.
 """
 
 from __future__ import annotations
@@ -141,8 +138,7 @@ def _written(body: Mapping[str, Any], text: str, refused: Set[str]) -> dict[str,
 def _named(sent: Mapping[str, Any], refusal: str) -> set[str]:
     """What the text of a refusal says is refused, as in `_written`; empty if it says nothing.
 
-    Raises:
-      RefusedError: it names a setting that results depend on.
+    RefusedError if it names a setting that results depend on.
     """
     said = refusal.lower()
     names = {name for name in sent if _mentions(said, name)}
@@ -200,8 +196,8 @@ class ServerModel:
     """A `LanguageModel` behind HTTP; `Server.load` makes one.
 
     Attributes:
-      identity: canonical JSON of what determines results, as far as the client can know. It does
-        not contain the servers' addresses: a run may be continued with other servers.
+      identity: canonical JSON of what determines results, as far as the client can know, without
+        the servers' addresses: a run may be continued with other servers.
       gives_logprobs: whether the servers return log-probabilities.
       tokenizer, max_length: tokenizer and length limit of the model; None where unknown.
     """
@@ -267,11 +263,7 @@ class ServerModel:
         return [future.result() for future in [self.submit_logprob(*pair) for pair in pairs]]
 
     def submit_logprob(self, prompt: Prompt, continuation: str) -> Future[np.ndarray]:
-        """Scores one continuation in the background.
-
-        Raises:
-          InputError: the chat endpoint is used, which scores no texts.
-        """
+        """Scores one continuation in the background; InputError at a chat endpoint."""
         if self._encode is None:
             raise InputError(
                 "A chat endpoint scores no texts: name the model's checkpoint as `tokenizer`, so "
@@ -345,8 +337,8 @@ class ServerModel:
     def _must_repeat(self, reply: ServerReply) -> bool:
         """Whether to ask again without stop strings, which then end the answer here.
 
-        A stop string that was met inside reasoning left no answer. And the log-probability of the
-        token that met it counts in u, as for other engines, but some servers do not list it.
+        One that was met inside reasoning left no answer; and the log-probability of the token that
+        met it counts in u, but some servers do not list it.
         """
         if reply.in_reasoning or reply.lacks_tokens:
             return True
@@ -375,8 +367,7 @@ class ServerModel:
     def _ask(self, path: str, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
         """The response to a request, in the first form that the server does not refuse.
 
-        Raises:
-          InputError: it refuses all, or has taken such requests before: it is the contents.
+        InputError if it refuses all, or has taken such requests before: it is the contents.
         """
         refused: Set[str] = self._refused
         while True:
@@ -498,10 +489,7 @@ def _checked_ids(ids: Any, limit: int, size: int) -> list[int]:
 
 
 def _without_error(response: dict[str, Any], *, key: str) -> dict[str, Any]:
-    """The response; an error object in it, or in its only choice, as the status it stands for.
-
-    A response without choices is an error, too, whatever its form.
-    """
+    """The response; one without choices or with an error in it as the status it stands for."""
     choices = response.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     error = response.get("error") or (first.get("error") if isinstance(first, dict) else None)

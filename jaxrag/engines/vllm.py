@@ -1,7 +1,7 @@
 """vLLM inside this process: GPUs, TPUs or CPUs, whatever the installed vLLM was built for.
 
-vLLM batches by itself. It gets tokens (of the same chat template as the local engine's), and its
-tokens are turned into text by the same code, so that the two engines differ in arithmetic only.
+It gets the same tokens as the local engine, and its tokens are turned into text by the same code,
+so that the two engines differ in arithmetic only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,7 @@ from jaxrag.types import Generation, InputError, Prompt
 
 
 def vllm_library() -> Any:
-    """The vllm module.
-
-    Raises:
-      InputError: it is not installed, or does not load.
-    """
+    """The vllm module; InputError if it is not installed, or does not load."""
     # otherwise vLLM reports its use to its makers
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")

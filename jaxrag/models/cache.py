@@ -58,12 +58,8 @@ def put(
 ) -> LayerCache:
     """Writes keys and values of new tokens from ``slot`` on: one slot, or one for each row.
 
-    Args:
-      cache: of ``b`` rows, or of any number with ``rows``.
-      k, v: keys and values.
-      slot: of the first token.
-      rows: the row that each entry of ``k`` and ``v`` belongs to, with a slot of its own; None is
-        the row of the same index.
+    ``rows`` are the cache's rows of the entries of ``k`` and ``v``, with a slot of their own each;
+    None is the row of the same index.
     """
     keys, values = cache
     update = jax.lax.dynamic_update_slice

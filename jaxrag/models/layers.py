@@ -36,11 +36,7 @@ def inputs_first(params: dict[str, Any]) -> dict[str, Any]:
     """The parameters with the matrices of projections as [in, out], under the name "kernel".
 
     CPUs multiply few rows with them faster: up to a third of a decoding step in eight rows. The
-    given dictionaries lose each matrix as it is copied, so that memory is not needed twice.
-    Matrices in eight bits stay as they are.
-
-    Args:
-      params: of a network whose `Linear` layers have names that end in "_proj".
+    given dictionaries lose each matrix as it is copied. Matrices in eight bits stay as they are.
     """
     for name, own in params.items():
         if not isinstance(own, dict):
@@ -55,11 +51,9 @@ def inputs_first(params: dict[str, Any]) -> dict[str, Any]:
 def _parameter(
     module: nn.Module, name: str, start: nn.initializers.Initializer, shape: tuple[int, ...]
 ) -> jax.Array:
-    """The parameter that `flax.linen.Module.param` gives, found faster.
+    """The parameter that `flax.linen.Module.param` gives, found without tracing its initializer.
 
-    Flax traces the initializer ``start`` to know the shape, for every parameter of every layer:
-    a fifth of the time in which a decoder is traced. It is needed only where the parameter is
-    made, or to report that it is missing or has another shape.
+    That takes a fifth of the time in which a decoder is traced.
     """
     value = module.get_variable("params", name)
     if value is None or value.shape != shape:
@@ -70,9 +64,8 @@ def _parameter(
 class Linear(nn.Module):
     """x W^T (+ b) in the dtype of x, with W as [out, in].
 
-    Where the parameters have a "scale" for each output, W holds integers
-    (`jaxrag.models.quantisation`). Where they have a "kernel", it is W^T, and they have no W
-    (`inputs_first`).
+    With a "scale" for each output, W holds integers (`jaxrag.models.quantisation`). A "kernel" is
+    W^T, in the place of W (`inputs_first`).
     """
 
     features: int
@@ -136,11 +129,7 @@ class LayerNorm(nn.Module):
 
 @jax.custom_vjp
 def _few_rows(table: Float[Array, "r d"], ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
-    """Rows of a small table, such as that of positions.
-
-    The derivative by the table is a product with one-hot rows. JAX's own adds the rows one after
-    the other, and many of them to the same row.
-    """
+    """Rows of a small table, such as that of positions; its derivative is a matrix product."""
     return table[ids]
 
 
@@ -159,11 +148,7 @@ _few_rows.defvjp(_few_rows_forward, _few_rows_backward)
 
 
 class Embedding(nn.Module):
-    """A table of vectors, which also serves as the output layer of tied models.
-
-    Where the parameters have a "scale" for each row, the table holds integers
-    (`jaxrag.models.quantisation`).
-    """
+    """A table of vectors, also the output layer of tied models; a "scale" means integers."""
 
     rows: int
     features: int

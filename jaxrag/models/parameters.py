@@ -70,14 +70,12 @@ def to_devices(
 
     Args:
       arrays: parameters by name, each an array or a `StoredTensor`, which is read here; a list of
-        them becomes one array with their number as first axis, of which the host only holds one
-        more at a time.
+        them becomes one array with their number as first axis, written one by one.
       dtype: of the parameters on the device; quantised matrices and their scales keep theirs.
       mesh: devices to shard over; None uses the default device.
       rules: see `jaxrag.models.sharding`.
 
-    Raises:
-      InputError: the devices' memory does not hold them beside what is there.
+    InputError if the devices' memory does not hold them.
     """
     placed = {}
     for name in list(arrays):

@@ -21,13 +21,8 @@ DecoderDType = Literal["", "float32", "bfloat16", "float16"]
 def compute_dtype(name: str | None = None, *, half: bool = False) -> jnp.dtype:
     """The dtype called ``name``; by default bfloat16 on accelerators and float32 on CPUs.
 
-    Args:
-      name: the setting.
-      half: whether float16 is allowed. It has more digits than bfloat16, but its largest number is
-        65,504, and gradients fall below its smallest.
-
-    Raises:
-      InputError: for another name.
+    ``half`` also allows float16; it has more digits than bfloat16, but its largest number is
+    65,504. InputError for another name.
     """
     if name is None:
         name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -38,10 +33,7 @@ def compute_dtype(name: str | None = None, *, half: bool = False) -> jnp.dtype:
 
 
 def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
-    """A context in which float32 matrices are multiplied in float32.
-
-    By default accelerators round float32 inputs of a matrix product to fewer bits.
-    """
+    """A context in which float32 matrices are multiplied in float32, on accelerators, too."""
     exact = jnp.dtype(dtype) == jnp.float32
     return jax.default_matmul_precision("highest" if exact else "default")
 
@@ -50,20 +42,15 @@ def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
 def linear(x: Float[Array, "*n i"], weight: Float[Array, "o i"]) -> Float[Array, "*n o"]:
     """x W^T in the dtype of x, accumulated in float32; likewise its derivatives.
 
-    With float32 accumulation XLA uses a CPU's bfloat16 instructions, three to four times as fast as
-    float32; without, it takes a slow path. JAX's own derivatives would multiply a float32 matrix
-    by a bfloat16 one, which is slow on every device.
+    With float32 accumulation XLA uses a CPU's bfloat16 instructions. JAX's own derivatives would
+    multiply a float32 matrix by a bfloat16 one, which is slow on every device.
     """
     weight = weight.astype(x.dtype)
     return _product("...i,oi->...o", x, weight).astype(x.dtype)
 
 
 def _product(axes: str, x: Array, y: Array) -> Array:
-    """Matrix product of arrays of one dtype, in float32 or that dtype, accumulated in float32.
-
-    A GPU's libraries accumulate in float32 in any case. There a product in float32 would only be
-    written to memory in twice the bytes, and then rounded by another kernel.
-    """
+    """Matrix product of arrays of one dtype, accumulated in float32; on GPUs in that dtype."""
     sums = None if jax.default_backend() == "gpu" else jnp.float32
     with matmul_precision(x.dtype):  # a derivative is traced outside of its network's context
         return jnp.einsum(axes, x, y, preferred_element_type=sums)

@@ -1,11 +1,7 @@
 """Several processes of one job (`jax.distributed`): each does a share of the work.
 
-A training with a language model in its steps has one in every process. Each scores its share of a
-batch, and the results are exchanged, so that all processes then make the same update. Results are
-those of one process: what a model makes of a question does not depend on the others of a batch.
-
 All processes must call these functions equally often and in the same order, from one thread: they
-wait for each other.
+wait for each other. Results are those of one process.
 """
 
 from __future__ import annotations
@@ -36,13 +32,9 @@ def share_of(items: Sequence[T]) -> Sequence[T]:
 def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[Any]]) -> list[Any]:
     """The results of ``work`` for all items, in their order; each process works on its share.
 
-    Args:
-      items: the same in all processes.
-      work: some items -> a result for each, of JSON values. Of several processes, all get results
-        as JSON returns them: lists for tuples, and numbers with all their digits.
-
-    Raises:
-      InputError: ``work`` raised it, in this process or in another.
+    ``items`` are the same in all processes; ``work`` gives a JSON value for each of some items. Of
+    several processes, all get results as JSON returns them. InputError if ``work`` raised it
+    anywhere.
     """
     processes = jax.process_count()
     if processes == 1:

@@ -1,10 +1,8 @@
 """Matrices in eight bits: W = diag(s) Q with integers Q from -127 to 127 and a scale for each row.
 
-Weights only, and symmetric: a row is an output channel of a layer, or a token of an embedding
-table, and its scale is its largest absolute value / 127. Every entry is then within half a scale of
-the original. Layers multiply Q in the dtype of the activations and apply the scales to the product,
-see `jaxrag.models.layers.Linear`. (The baseline scheme of Dettmers et al., 2022, "LLM.int8()",
-section 2.1, for weights alone.)
+A row is an output channel of a layer, or a token of an embedding table; its scale is its largest
+absolute value / 127. Layers multiply Q in the dtype of the activations and apply the scales to the
+product. (The baseline of Dettmers et al., 2022, "LLM.int8()", section 2.1, for weights alone.)
 """
 
 from __future__ import annotations
@@ -42,11 +40,7 @@ class Quantised(NamedTuple):
 
 
 def quantise(weight: Float[np.ndarray, "o i"], name: str = "the matrix") -> Quantised:
-    """Rounds each row to multiples of its scale; a row of zeros has scale 1.
-
-    Raises:
-      InputError: it holds a number that is not finite, which no integer stands for.
-    """
+    """Rounds each row to multiples of its scale, 1 for zeros; InputError if one is not finite."""
     whole = np.empty(weight.shape, np.int8)
     scales = np.ones(len(weight), np.float32)
     for start in range(0, len(weight), _ROWS):

@@ -12,11 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 class Repetition(NamedTuple):
     """Penalty of tokens that have occurred, as transformers and vLLM apply it.
 
-    Source: Keskar et al. 2019 (CTRL), section 4.1; there logits are divided whatever their sign.
-
-    Attributes:
-      penalty: divides positive logits of these tokens, and multiplies negative ones.
-      seen: the tokens of each row's prompt and answer so far.
+    Source: Keskar et al. 2019 (CTRL), section 4.1; there logits are divided whatever their sign. It
+    divides positive logits of the tokens ``seen`` in prompt and answer, and multiplies negative
+    ones.
     """
 
     penalty: Float[Array, ""]

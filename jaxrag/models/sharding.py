@@ -1,8 +1,7 @@
 """Sharding of a network's parameters over a mesh of devices.
 
 Megatron's tensor parallelism (Shoeybi et al., 2019): of each pair of matrices the first is sharded
-by its outputs and the second by its inputs, so that a layer communicates twice. This mesh axis is
-called "model"; the rows of a batch are sharded over the axis "data". XLA derives everything else.
+by its outputs and the second by its inputs, over the axis "model"; rows over the axis "data".
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ RULES: tuple[tuple[str, P], ...] = (
 def automatic_mesh(mesh: Mesh) -> Mesh:
     """The same mesh, with the sharding of intermediate arrays left to the compiler.
 
-    Raises:
-      InputError: an axis is neither "data" nor "model".
+    InputError if an axis is neither "data" nor "model".
     """
     if unknown := set(mesh.axis_names) - {"data", "model"}:
         raise InputError(
@@ -53,8 +51,7 @@ def local_mesh() -> Mesh | None:
 def device_mesh(*, data: int, model: int) -> Mesh | None:
     """The first ``data`` x ``model`` devices of this process as a mesh; None for one device.
 
-    Raises:
-      InputError: a number is below 1, or there are fewer devices.
+    InputError if there are fewer.
     """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
@@ -93,13 +90,7 @@ def divisible_sharding(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedShardi
 
 
 def check_rows(config: CachedConfig, rows: int, mesh: Mesh) -> None:
-    """Checks that a mesh cuts the rows of a cache evenly.
-
-    Only where devices of the axis "model" share a head: XLA would cut an uneven cache by slots.
-
-    Raises:
-      InputError: it does not.
-    """
+    """InputError if devices of "model" share a head and cut a cache's rows unevenly."""
     data, model = (mesh.shape.get(axis, 1) for axis in ("data", "model"))
     sharing = model // math.gcd(model, config.cache_shape[1])
     if sharing > 1 and rows % (data * sharing):
@@ -114,9 +105,9 @@ def cache_sharding(config: CachedConfig, rows: int, mesh: Mesh, *, stacked: bool
     """Sharding of the keys and values of a cache, see `jaxrag.models.cache.empty_cache`.
 
     Rows are cut over the axis "data" and key-value heads over "model". Where "model" has more
-    devices than the heads divide by, the heads' devices cut the rows further: devices 2i and 2i + 1
-    of eight have head i of four, and half of the rows each. Neighbours so share a head, as they
-    share the parameters of its queries.
+    devices than the heads divide by, neighbours share a head, as they share the parameters of its
+    queries, and cut the rows further: devices 2i and 2i + 1 of eight have head i of four, and half
+    of the rows each.
     """
     _, g, _ = config.cache_shape
     data, model = (mesh.shape.get(axis, 1) for axis in ("data", "model"))

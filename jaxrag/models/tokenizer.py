@@ -51,14 +51,10 @@ _SPLIT = (
 
 
 def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE vocabulary, which can represent any text.
+    """Trains a byte-level BPE vocabulary of at most ``size`` tokens, which can represent any text.
 
-    Args:
-      texts: the corpus; the same texts in the same order give the same merges.
-      size: maximum number of tokens, including 256 bytes, a padding and an end token.
-
-    Raises:
-      InputError: there are no texts, or the size is below 258.
+    256 bytes, a padding and an end token are among them; the same texts give the same merges.
+    InputError if there are no texts, or the size is below 258.
     """
     special = {"pad_token": "<pad>", "eos_token": "</s>"}
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -88,12 +84,8 @@ def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a checkpoint, with its special tokens and chat template.
 
-    Args:
-      path: a Hugging Face directory, or a GGUF file with byte-level BPE (``gpt2`` vocabularies, as
-        in Llama 3, SmolLM and Qwen).
-
-    Raises:
-      InputError: there is no tokenizer, or its type is not supported.
+    ``path``: a Hugging Face directory, or a GGUF file with byte-level BPE (``gpt2`` vocabularies,
+    as in Llama 3, SmolLM and Qwen). InputError if there is none, or its type is not supported.
     """
     path = Path(path)
     if not path.exists():
@@ -136,12 +128,9 @@ def _from_files(path: Path) -> PreTrainedTokenizerFast:
 
 
 def _try(file: Path) -> None:
-    """Reads a tokenizer and some texts in another process.
+    """Reads a tokenizer and some texts in another process, as it may never end or end the process.
 
-    Its regular expressions may never end, and a panic of the library would end this process.
-
-    Raises:
-      InputError: it takes more than 4 s or 1 GiB, has too many added tokens, or panics.
+    InputError if it takes more than 4 s or 1 GiB, has too many added tokens, or panics.
     """
     trial = Bounded("jaxrag.models.tokenizer_trial", "read_texts", seconds=4.0, memory=1 << 30)
     try:
@@ -166,11 +155,7 @@ def _from_directory(path: Path, kind: str = "") -> PreTrainedTokenizerFast:
 
 
 def tokenizer_fingerprint(path: Path) -> str:
-    """SHA-256 (hex) of the files that define a checkpoint's tokenizer.
-
-    Raises:
-      InputError: ``path`` lacks one of them.
-    """
+    """SHA-256 (hex) of the files of a checkpoint's tokenizer; InputError if one is missing."""
     whole = hashlib.sha256()
     for name in TOKENIZER_FILES:
         try:
@@ -182,15 +167,9 @@ def tokenizer_fingerprint(path: Path) -> str:
 
 
 def check_trained_with(path: Path, recorded: object, *, results: str) -> None:
-    """Refuses a trained network whose tokenizer has changed.
+    """InputError if a trained network's tokenizer is not the ``recorded`` one, by fingerprint.
 
-    Args:
-      path: its checkpoint.
-      recorded: `tokenizer_fingerprint` of the tokenizer that it was trained with.
-      results: what it computes, for the message.
-
-    Raises:
-      InputError: the tokenizer is another one.
+    ``results``: what the network computes, for the message.
     """
     if (own := tokenizer_fingerprint(path)) != recorded:
         raise InputError(
@@ -201,11 +180,7 @@ def check_trained_with(path: Path, recorded: object, *, results: str) -> None:
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 (hex) of all that decides a loaded tokenizer's tokens and texts.
-
-    That is normaliser, pre-tokenizer, vocabulary, post-processor, decoder, added and special
-    tokens; not the path, nor padding and truncation, which each call sets.
-    """
+    """SHA-256 (hex) of all that decides a loaded tokenizer's tokens and texts."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if isinstance(backend, Tokenizer):
         whole = {**json.loads(backend.to_str()), "padding": None, "truncation": None}

@@ -25,11 +25,7 @@ _TEXTS = (
 
 
 def read_texts(path: str) -> int:
-    """Tokens of some texts with the tokenizer in a file, encoded and decoded.
-
-    Raises:
-      MemoryError: it has more than `MOST_ADDED` added tokens.
-    """
+    """Encodes and decodes texts with a tokenizer; MemoryError for too many added tokens."""
     tokenizer = Tokenizer.from_file(path)
     if (added := len(tokenizer.get_added_tokens_decoder())) > MOST_ADDED:
         raise MemoryError(f"it has {added:,} added tokens, of at most {MOST_ADDED:,}")

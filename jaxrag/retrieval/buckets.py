@@ -1,12 +1,10 @@
 """Bucketed batching: texts of all lengths through a handful of compiled programs.
 
 Each text is padded to a width that depends on its own length only, and texts of one width go
-through the network in batches of one fixed shape, the last filled with empty rows. So a run
-compiles one program a width, and a text's result does not depend on the rest of its batch.
-
-Several devices get a batch of that shape each, in one program, so that results do not depend on
-their number either. Results are bit-identical as long as the backend, the size of batches and, on a
-CPU, the number of XLA's threads (that of the cores) are the same.
+through the network in batches of one fixed shape, the last filled with empty rows. Several devices
+get a batch of that shape each, in one program. So a text's result depends neither on the rest of
+its batch nor on the number of devices; it is bit-identical as long as the backend, the size of
+batches and, on a CPU, the number of XLA's threads (that of the cores) are the same.
 """
 
 from __future__ import annotations
@@ -71,10 +69,8 @@ class Batching:
 
     Args:
       tokens: tokens of a device's batch; by default what a CPU's caches hold, or what fills an
-        accelerator.
+        accelerator. Smaller once a batch does not fit a device's memory.
       mesh: devices, along the axis "data"; None: all local devices.
-
-    Once a batch does not fit a device's memory, all are smaller from then on.
     """
 
     def __init__(self, tokens: int | None = None, mesh: Mesh | None = None) -> None:
@@ -101,11 +97,7 @@ class Batching:
         return max(1, max(_ROWS, self.tokens // width) >> self._halvings)
 
     def halve(self, width: int) -> None:
-        """Halves all batches, because one of this width did not fit.
-
-        Raises:
-          InputError: it has one row.
-        """
+        """Halves all batches, because one of this width did not fit; InputError for one row."""
         if self.rows(width) == 1:
             raise InputError(
                 f"The device's memory does not hold one text of {width} tokens with this network: "
@@ -177,8 +169,7 @@ def tokenize(
 def bucket_width(length: int, *, limit: int) -> int:
     """Padded width of a text of ``length`` tokens.
 
-    Widths are multiples of 8 up to 64; beyond, of a quarter of the power of two below, so that
-    there are few programs and at most a fifth of a width is padding.
+    Multiples of 8 up to 64; beyond, of a quarter of the power of two below.
     """
     step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
     return min(-(-length // step) * step, limit)
@@ -190,8 +181,8 @@ def batches(
     """Batches of equal width; full ones as soon as their texts are there.
 
     A text waits for others of its width during two windows at most, then its batch is filled up
-    with empty rows. At the end narrow ones come first. ``windows`` are consecutive texts, none
-    longer than ``limit``; ``pad_id`` fills the rest of a row.
+    with empty rows. ``windows`` are consecutive texts, none longer than ``limit``; ``pad_id`` fills
+    rows.
     """
     waiting: dict[int, list[tuple[int, Tokens]]] = collections.defaultdict(list)
     starts = collections.deque([0] * _WAITING, maxlen=_WAITING)
@@ -225,10 +216,7 @@ def _batch(
 
 
 def replicate(params: Any, mesh: Mesh | None) -> Any:
-    """Parameters replicated over a mesh; unchanged without one, or where they are on all of it.
-
-    CPU devices of one process share one copy in its memory.
-    """
+    """Parameters replicated over a mesh; unchanged without one, or where they are on all of it."""
     if mesh is None:
         return params
     sharding = NamedSharding(automatic_mesh(mesh), P())
@@ -277,8 +265,7 @@ def stream(
       finish: a further function of results, [b e] -> [b d].
       static: keyword arguments of ``function``.
 
-    Raises:
-      InputError: a device's memory does not hold a single text.
+    InputError if a device's memory does not hold a single text.
     """
     batching, size = network.batching, network.batching.window
 

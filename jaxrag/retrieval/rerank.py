@@ -118,8 +118,7 @@ class QueryLikelihoodReranker:
     """A language model's likelihood of the query given the passage (UPR, Sachan et al. 2022).
 
     The mean natural-log probability of the query's tokens (their eq 2) as the reply to
-    `QUERY_LIKELIHOOD_PROMPT`. A passage too long for the model is an error even if the run's
-    reader truncates, because a score is of the whole passage.
+    `QUERY_LIKELIHOOD_PROMPT`. A passage too long for the model is an error, never cut.
     """
 
     model: LanguageModel

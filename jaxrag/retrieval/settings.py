@@ -35,7 +35,7 @@ class Footprint(NamedTuple):
 
     Attributes:
       disk: bytes on disk; None if not known.
-      memory: bytes of memory that a process needs to search it, its devices' included; None if not
+      memory: bytes of memory, devices' included, that a process needs to search it; None if not
         known. Memory maps count as far as every search reads them.
       note: what the numbers rest on, or why they are not known; "" if there is nothing to say.
     """

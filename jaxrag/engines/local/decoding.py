@@ -35,10 +35,9 @@ class AnswerDraw(NamedTuple):
     """A requested answer, or the rest of one.
 
     Attributes:
-      job: its prompt, and the tokens ``begun``.
+      job: its prompt, and the tokens ``begun``, the answer's first if they are known.
       seed: of its samples.
       count: limit of new tokens, with those begun.
-      begun: its first tokens, if they are known.
     """
 
     job: PrefillJob
@@ -64,11 +63,9 @@ class DecodingRequest:
     """Options of a call.
 
     Attributes:
-      temperature: 0 is greedy decoding.
       ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
         ``stopped`` may be true.
       stopped: whether an answer has met a stop string, from its prompt and its tokens so far.
-      repetition_penalty: of tokens that have occurred; 1 is none.
     """
 
     temperature: float
@@ -91,8 +88,8 @@ class _Answer:
 class RowCounts:
     """Chooses the batch size of decoding; each size is a compiled program.
 
-    Sizes in use are preferred. A smaller size is compiled only after `MISSED_STEPS` steps that
-    it would have made faster, so short runs do not compile it. Sizes are given in ascending order.
+    Sizes in use are preferred. A smaller size is compiled only after `MISSED_STEPS` steps that it
+    would have made faster. Sizes are ascending.
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
@@ -120,13 +117,11 @@ They may extend beyond the answer's end.
 
 
 class AnswerRows:
-    """Decodes answers whose caches have the same number of slots.
+    """Decodes answers whose caches have the same number of slots; see `Decoding`.
 
     Args:
-      prefill: reads the prompts.
       empty: number of rows -> an empty cache.
       caches: existing caches by number of rows.
-      request, end_tokens, counts: see their types, and `Decoding`.
     """
 
     def __init__(
@@ -248,8 +243,7 @@ class AnswerRows:
     def _step(self, wanted: int) -> int:
         """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused.
 
-        Returns:
-          Number of tokens decoded.
+        Returns their number.
         """
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
@@ -298,14 +292,13 @@ class Decoding:
     """Decodes in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
 
     Rows whose answers have ended go to the next prompts as soon as those are read. A prompt is read
-    once for all of its answers. The last ``tail`` answers continue in that many rows, which is
-    faster on CPUs (see `RowCounts`).
+    once for all of its answers.
 
     Args:
       prefill: reads the prompts.
       rows: answers decoded at once, a multiple of the rows of prefill.
-      tail: at most ``rows``; less only where a row's bits do not depend on the number of rows (see
-        `jaxrag.engines.local.shape_invariance`).
+      tail: rows of the last answers, which is faster on CPUs; fewer than ``rows`` only where a
+        row's bits do not depend on their number (`jaxrag.engines.local.shape_invariance`).
       end_tokens: tokens that end an answer.
       cache_bytes: memory of a cache; longer caches have fewer rows, by halves.
     """

@@ -60,8 +60,6 @@ def use_compile_cache(directory: str | Path) -> None:
 class LocalModel:
     """A `LanguageModel` over a checkpoint of a decoder; `load` makes one.
 
-    The families are in `jaxrag.models.decoder.families`.
-
     On one CPU device a prompt's result is bit-identical whatever else is in the call. On several
     devices, float32 gives the same tokens at temperature 0, and log-probabilities within 1e-5 nats;
     on a GPU within 1e-4 nats (docs/gpu.md). In bfloat16, float16 and int8 other batches, as on a

@@ -1,8 +1,7 @@
 """Attentions, entropies and hidden states of the local engine's decoder.
 
-Prompts go through `jaxrag.engines.local.prefill`, each once for all of its continuations; the
-continuations then run through `jaxrag.models.decoder.inspection`. Shapes depend on a pair's own
-length only, so on one device its result is bit-identical whatever else is in the call.
+Shapes depend on a pair's own length only, so on one device its result is bit-identical whatever
+else is in the call.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class Inspection(NamedTuple):
       text: prompt and continuation as the model reads them.
       spans: start and end of each of the p + t tokens in ``text``, in characters; of a token that
         is a part of a character, that character's.
-      entropies: of the predictions of the continuation's tokens, in nats, float32.
-      logprobs: natural-log probability of each of the continuation's tokens, float32.
+      entropies, logprobs: of the predictions of the continuation's tokens, in nats, and the
+        natural-log probability of each, float32.
       attention: weights of the last layer, mean over heads, from each of the continuation's tokens
         to all p + t tokens; rows sum to 1, and are 0 after their own token. float32.
-      state: of the last token at the requested layer, float32: the residual stream after it, or the
-        output of its MLP.
+      state: of the last token at the requested layer, float32: the residual stream, or its MLP's
+        output.
     """
 
     text: str
@@ -72,8 +71,7 @@ class InspectableModel(Protocol):
           part: which state of the layer.
           ended: whether the end token follows each continuation.
 
-        Raises:
-          InputError: a pair does not fit, or there is no such layer.
+        InputError if a pair does not fit, or there is no such layer.
         """
         ...
 
@@ -92,8 +90,7 @@ def read_pair(
 ) -> InspectionPair:
     """Tokenises a prompt and a continuation separately, as for log-probabilities.
 
-    Raises:
-      InputError: they do not fit, or the end token is requested and there is none.
+    InputError if they do not fit, or the end token is requested and there is none.
     """
     tokenizer = encode.tokenizer
     if ended and tokenizer.eos_token is None:

@@ -1,15 +1,13 @@
 """Prefill: prompts through the decoder, shared prefixes computed once.
 
-A row's keys and values of a chunk depend only on the tokens up to its end (see
-`jaxrag.models.decoder.decoding`). So each row may be at a position of its own and takes the
-next prompt as soon as it has read one. It keeps the prefix that both share, and prefixes of many
-prompts, such as a method's demonstrations, are computed once and copied. The number of chunks in a
-call is fixed, because the summation order of a matrix product may change with its shape; so results
-are bit-identical to computing every prompt whole.
+Each row may be at a position of its own and takes the next prompt as soon as it has read one. It
+keeps the prefix that both share; prefixes of many prompts, such as a method's demonstrations, are
+computed once and copied. The number of chunks in a call is fixed, because the summation order of a
+matrix product may change with its shape; so results are bit-identical to computing every prompt
+whole.
 
 On one CPU device calls are packed: their chunks are of any rows, several of a row if need be, so
-that no chunk idles while there is something to read. Elsewhere a call has one chunk of each row, as
-the rows may be on different devices.
+that none idles. Elsewhere a call has one chunk of each row, which may be on different devices.
 """
 
 from __future__ import annotations
@@ -65,8 +63,7 @@ class Sizes:
     def choose(cls, prefill: int, decode: int, chunk: int, cache: int, *, usual: Sizes) -> Sizes:
         """The given sizes, and ``usual`` ones for those that are 0; ``prefill`` divides ``decode``.
 
-        Raises:
-          InputError: they are out of range or no multiples.
+        InputError if they are out of range or no multiples.
         """
         decode = decode or usual.decode_rows
         prefill = prefill or math.gcd(usual.prefill_rows, decode)
@@ -81,26 +78,19 @@ class Sizes:
 
     @classmethod
     def fixed(cls, *, packed: bool = False) -> Sizes:
-        """Sizes for the kind of device, where its free memory is not known.
-
-        Packed calls have shorter chunks, and more of them, which wastes less.
-        """
+        """Sizes for the kind of device, where its free memory is not known."""
         if jax.default_backend() == "cpu":
             return cls(8, 32, 16 if packed else 32, 1 << 30)
         return cls(_PREFILL_ROWS, 128, _CHUNK, 1 << 33)
 
     @classmethod
     def fitting(cls, free: int, slot: int) -> Sizes:
-        """Sizes for accelerators with so many free bytes, on all devices together.
+        """Sizes for accelerators with ``free`` bytes beside the parameters, on all of them.
 
-        A third is for the cache, as a call that decodes may hold a copy of it in another layout
-        and prompts are read into a cache of their own. Rows are as many as it holds with 1,024
-        slots, at most 256. All are powers of two, so that small differences of what is free need
-        no other programs and give the same bits.
-
-        Args:
-          free: bytes beside the parameters.
-          slot: bytes of the keys and values of a token.
+        A third is for the cache, as a call that decodes may hold a copy of it in another layout and
+        prompts are read into a cache of their own. Rows are as many as it holds with 1,024 slots of
+        ``slot`` bytes, at most 256. All are powers of two, so that small differences of what is
+        free change nothing.
         """
         cache = 1 << max(free // 3, 1 << 20).bit_length() - 1
         held = max(cache // (_ROW * slot), 1)
@@ -115,8 +105,7 @@ class Sizes:
     def slots(self, length: int, new: int, *, packed: bool = False) -> int:
         """Cache slots for ``length`` tokens and ``new`` ones, determined by these alone.
 
-        Longer caches come in coarser sizes, since each size is a program to compile. Packed calls
-        read only slots in use, so that their caches may be longer and texts share more of them.
+        Longer caches come in coarser sizes, since each size is a program to compile.
         """
         needed = max(-(-length // self.chunk) * self.chunk, length + new)
         return padded_length(needed, _PACKED_SLOTS if packed else _SLOTS)
@@ -138,14 +127,13 @@ def padded_length(length: int, least: int) -> int:
 
 
 class PrefillJob(NamedTuple):
-    """A sequence to run.
+    """A sequence to run; those that run together have the same ``slots`` and ``long``.
 
     Attributes:
       tokens: its ids.
       wanted: the first position whose hidden state is needed.
-      slots: of its cache; sequences that run together have the same number.
-      long: whether the decoder's rotation of long texts applies (`DecoderConfig.is_long`);
-        sequences that run together have the same.
+      slots: of its cache.
+      long: whether the decoder's rotation of long texts applies (`DecoderConfig.is_long`).
     """
 
     tokens: tuple[int, ...]
@@ -166,11 +154,9 @@ class PrefilledRow(NamedTuple):
     """Part of a job that one step has read.
 
     Attributes:
-      number: index of the job.
-      row: row of the cache.
+      number, row: index of the job, and its row of the cache.
       first: index of its first chunk among those of the step.
-      start: position of the step's first token.
-      end: position after its last token.
+      start, end: position of the step's first token, and that after its last.
       done: whether the job has been read to its end.
     """
 
@@ -209,9 +195,7 @@ class _Key(NamedTuple):
 
     Attributes:
       slots: of the cache; 0 in packed calls, where they change no bit.
-      long: see `PrefillJob`.
-      chunks: their number up to its end.
-      digest: of their tokens.
+      chunks, digest: number of chunks up to its end, and hash of their tokens.
     """
 
     slots: int
@@ -224,7 +208,6 @@ class DecoderNetwork(NamedTuple):
     """A decoder with its parameters and devices.
 
     Attributes:
-      decoder, params: the network.
       mesh: devices that ``params`` are sharded over; None for a single device.
       shared_bytes: memory for shared prefixes kept between calls; 0 shares nothing.
     """
@@ -248,11 +231,7 @@ class _PrefillRows:
 class Prefill:
     """Runs sequences in ``rows`` rows, in chunks of ``chunk`` tokens.
 
-    Args:
-      network: the decoder.
-      rows: sequences that are read at once.
-      chunk: tokens of a chunk.
-      packed: chunks of a packed call; 0 is a chunk of each row.
+    ``packed``: chunks of a packed call; 0 is a chunk of each row.
     """
 
     def __init__(self, network: DecoderNetwork, *, rows: int, chunk: int, packed: int = 0) -> None:
@@ -327,8 +306,7 @@ class Prefill:
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
         """Computes and stores prefixes that are worth it (`_worth`).
 
-        Returns:
-          For each job, the number of its leading chunks that are stored.
+        Returns the number of leading chunks of each job that are stored.
         """
         held = sum(block.nbytes for block in self._blocks.values())
         while held > self._shared_bytes:  # the least recently used go
@@ -412,7 +390,6 @@ class PrefillGroup:
     """Sequences with the same number of slots and rotation, read in the rows of `Prefill`.
 
     Args:
-      prefill: runs them.
       jobs: all sequences of the call.
       numbers: indices of the sequences of this group, in this order; common prefixes side by side.
       given: number of stored leading chunks of each job.
@@ -441,8 +418,7 @@ class PrefillGroup:
     def prepare(self) -> list[int]:
         """Assigns free rows to waiting sequences, preferring the row with the longest prefix.
 
-        Returns:
-          Indices of the sequences that the next step will finish.
+        Returns the indices of the sequences that the next step will finish.
         """
         prefill = self._prefill
         free = [row for row in range(prefill.rows) if row not in self._at]

@@ -30,13 +30,9 @@ _DPR = re.compile(r"^(question|ctx)_encoder\.bert_model\.")  # DPR's prefix of B
 
 @readable
 def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig:
-    """The config of an encoder from its Hugging Face config.json.
+    """The config of an encoder from its config.json; InputError for one that is not supported.
 
     An encoder of DPR (model_type "dpr") is a BERT whose vector is the first token's state.
-
-    Raises:
-      InputError: naming ``source``; for another model type, a missing field or an unsupported
-        setting.
     """
     kind = config.get("model_type")
     if kind not in _FAMILIES:
@@ -84,11 +80,7 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
 
 
 def read_encoder_config(path: Path) -> BertConfig | NomicConfig:
-    """The config of the encoder at ``path``, of whichever model type.
-
-    Raises:
-      InputError: for a type that is not supported, a missing field or an unsupported setting.
-    """
+    """The config of the encoder at ``path``, of any type; InputError for one not supported."""
     config = read_config(path)
     kind = config.get("model_type")
     if kind == MODEL_TYPE:
@@ -104,11 +96,7 @@ def read_encoder_config(path: Path) -> BertConfig | NomicConfig:
 def load_encoder(
     path: Path, *, dtype: jnp.dtype
 ) -> tuple[BertEncoder | NomicEncoder, dict[str, Any]]:
-    """An encoder and its parameters; the checkpoint's heads are ignored.
-
-    Raises:
-      InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
-    """
+    """An encoder and its parameters without heads; InputError if they do not fit its config."""
     config = read_encoder_config(path)
     if isinstance(config, NomicConfig):
         nomic = NomicEncoder(config, dtype)
@@ -122,11 +110,7 @@ def load_encoder(
 
 
 def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, dict[str, Any]]:
-    """A sequence classifier, such as a cross-encoder reranker, and its parameters.
-
-    Raises:
-      InputError: as `load_encoder`; also for a checkpoint without a classification head.
-    """
+    """A sequence classifier, such as a reranker; InputError as `load_encoder`, or for no head."""
     config = read_bert_config(read_config(path), source=path)
     tensors = modern_names(
         read_tensors(path, layers=config.num_hidden_layers), config.family, body=config.family + "."
@@ -160,11 +144,9 @@ def parameters(
     *,
     ignore: tuple[str, ...],
 ) -> dict[str, Any]:
-    """A module's parameters, checked against its shapes; those of norms are float32.
+    """A module's parameters, those of norms in float32.
 
-    Raises:
-      InputError: naming ``path``; for parameters that are missing, misshapen, or neither expected
-        nor in ``ignore``.
+    InputError, naming ``path``, for missing, misshapen and surplus ones, but those in ``ignore``.
     """
     arrays = check_parameters(tensors, parameter_shapes(module), source=path, ignore=ignore)
     params = {

@@ -28,15 +28,10 @@ class DprNetwork(BertEncoder):
 
 
 def load_dpr(path: Path, *, dtype: jnp.dtype) -> tuple[DprNetwork, Towers]:
-    """The network and float32 parameters of both towers.
+    """The network, computing in ``dtype``, and float32 parameters of both towers.
 
-    Args:
-      path: directories "query" and "passage", as `write_towers` makes them; or a BERT, from which
-        both towers begin.
-      dtype: of computation.
-
-    Raises:
-      InputError: it is not a BERT, is incomplete, or the towers differ in their settings.
+    Both begin with the BERT at ``path``, unless `write_towers` made it. InputError if it is no
+    BERT, is incomplete, or its towers differ in their settings.
     """
     if not has_towers(path):
         module, params = _tower(path)

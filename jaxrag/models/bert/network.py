@@ -1,9 +1,8 @@
 """BERT and XLM-RoBERTa encoders, and the cross-encoder rerankers made from them.
 
-Devlin et al. (2019); Conneau et al. (2020). Modules are named as in Hugging Face's checkpoints, see
-`jaxrag.models.parameters`. A network with ``dropout`` above 0 drops out where BERT's first release
-does in training, at one rate: embeddings, attention weights, and both sums of a layer before the
-residual. Its `apply` needs the random stream "dropout"; networks that are loaded have none.
+Devlin et al. (2019); Conneau et al. (2020). Modules are named as in Hugging Face's checkpoints. In
+training, ``dropout`` applies where BERT's first release has it: embeddings, attention weights, and
+both sums of a layer before the residual. It needs the random stream "dropout".
 """
 
 from __future__ import annotations
@@ -117,8 +116,8 @@ def attend(
 ) -> Float[Array, "b t h*f"]:
     """Scaled dot-product attention of every token to the tokens that ``where`` marks.
 
-    ``drop`` is applied to the weights, whose sum it does not change. Without it, an NVIDIA GPU
-    computes 16-bit attention by cuDNN's kernel, if it has one for these sizes.
+    ``drop`` is applied to the weights. Without it, an NVIDIA GPU computes 16-bit attention by
+    cuDNN's kernel, if it has one for these sizes.
     """
     if drop is None and has_fused_attention(query):
         return fused_attention(query, key, value, where, implementation="cudnn")

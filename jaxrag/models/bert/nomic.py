@@ -1,9 +1,7 @@
-"""NomicBert, the encoder of nomic-embed-text: BERT with rotary positions and a gated feed-forward.
+"""NomicBert, the encoder of nomic-embed-text (Nussbaum et al. 2024, "Nomic Embed").
 
-Nussbaum et al. (2024), "Nomic Embed". Differences from BERT: rotary positions instead of learned
-ones, SwiGLU instead of GELU, no biases of matrices, and one matrix for query, key and value. Norms
-are LayerNorms after the residual sums, as in BERT. Modules are named as in the published
-checkpoints.
+Differences from BERT: rotary positions instead of learned ones, SwiGLU instead of GELU, no biases
+of matrices, and one matrix for query, key and value. Modules are named as in its checkpoints.
 """
 
 from __future__ import annotations
@@ -55,11 +53,10 @@ class NomicConfig:
     """Architecture of a NomicBert.
 
     Attributes:
-      max_tokens: the longest input: the length of the training, beyond which the published code
-        stretches the rotation, which is not done here.
+      max_tokens: length of the training; the published code stretches the rotation beyond it.
       rotary_base: the longest wavelength of the rotation is about 2 pi times that, in tokens.
-      attention_bias, up_bias, down_bias: whether the matrices of attention, the first two and the
-        last one of the feed-forward have biases.
+      attention_bias, up_bias, down_bias: which matrices have biases: those of attention, the first
+        two and the last of the feed-forward.
     """
 
     vocab_size: int
@@ -80,11 +77,7 @@ class NomicConfig:
 
 @readable
 def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConfig:
-    """The config of a NomicBert from its published config.json.
-
-    Raises:
-      InputError: naming ``source``; for a missing field or an unsupported setting.
-    """
+    """The config of a NomicBert from its config.json; InputError for one that is not supported."""
     for name, value in _FIXED.items():
         if (given := config.get(name, value)) != value:
             raise InputError(f"{source}: {name} is {given!r}; only {value!r} is supported.")

@@ -1,10 +1,8 @@
 """Reads the checkpoints of SiDR's authors: both towers in one file, under their own names.
 
-Tensors of questions are below ``encoder_q.``, those of passages below ``encoder_p.``; a checkpoint
-without the second has one tower for both. Below that the names depend on the class that saved them,
-so a tower is recognised by what it holds: a BERT, wherever its word embeddings are; one more layer
-norm; and perhaps copies of the word embeddings, which the output layer shares and which must equal
-them.
+Tensors of questions are below ``encoder_q.``, those of passages below ``encoder_p.``, which may be
+missing where one tower serves both. Names below that differ, so a tower is recognised by what it
+holds: a BERT, one more layer norm, and perhaps copies of the word embeddings.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ def released_first(config: Mapping[str, Any], default: int) -> int:
 def read_released(path: Path, *, first: int) -> Released:
     """Reads both towers; ``first`` is used if the settings do not name another.
 
-    Raises:
-      InputError: naming ``path``; a tower is incomplete or holds something unknown.
+    InputError for a tower that is incomplete or holds something unknown.
     """
     whole, tensors = read_config(path), read_tensors(path)
     first = released_first(whole, first)

@@ -38,10 +38,7 @@ _LEAST = 5  # [CLS] a [SEP] b [SEP]
 class RankerNetwork(nn.Module):
     """One score [b, 1] for each pair, float32: a linear layer on the pooled last states.
 
-    Attributes:
-      dtype: of the encoder's computation; the head is float32.
-      pooling: see `Pooling`.
-      dropout: of the encoder in training, see `jaxrag.models.bert.network`.
+    ``dtype`` is of the encoder; ``dropout`` of the encoder in training.
     """
 
     config: BertConfig
@@ -72,21 +69,13 @@ class RankerNetwork(nn.Module):
 
 
 def dropout_noise(key: jax.Array, shape: tuple[int, ...], rate: float) -> Float[Array, "*shape"]:
-    """Factors of inverted dropout: 0 with probability ``rate``, else 1 / (1 - rate).
-
-    Srivastava et al. (2014).
-    """
+    """Factors of inverted dropout (Srivastava et al. 2014): 0 at ``rate``, else 1 / (1 - rate)."""
     survives = jax.random.bernoulli(key, 1.0 - rate, shape)
     return jnp.where(survives, 1.0 / (1.0 - rate), 0.0).astype(jnp.float32)
 
 
 class LoadedRanker(NamedTuple):
-    """A ranker, with float32 parameters in any dtype of computation.
-
-    Attributes:
-      module: the network.
-      max_length: maximum tokens of a pair; longer pairs are truncated.
-    """
+    """A ranker, with float32 parameters; pairs are cut to ``max_length`` tokens."""
 
     module: RankerNetwork
     params: dict[str, Any]
@@ -104,15 +93,12 @@ def untrained_ranker(
     """A BERT checkpoint with a new head, drawn from a normal of deviation 0.02 as BERT's own.
 
     Args:
-      path: directory of a BERT; its heads are ignored, its pooler but for the pooling "pooler".
+      path: of a BERT; its heads are ignored, its pooler but for the pooling "pooler".
       dtype: of computation.
-      pooling: see `RankerNetwork`.
-      max_length: maximum tokens of a pair, special tokens included.
+      max_length: most tokens of a pair, special ones included.
       seed: of the head's weights.
 
-    Raises:
-      InputError: the checkpoint is of another model type, does not fit its config or is a trained
-        ranker; or a setting is invalid.
+    InputError for a trained ranker, another model type or an invalid setting.
     """
     whole = read_config(path)
     if _KEY in whole:
@@ -137,12 +123,7 @@ def untrained_ranker(
 
 
 def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
-    """A ranker written by `write_ranker`.
-
-    Raises:
-      InputError: there is none at ``path``, a file is truncated, parameters do not fit, or the
-        tokenizer is not the one that the ranker was trained with.
-    """
+    """A ranker of `write_ranker`; InputError if it is damaged or its tokenizer was replaced."""
     whole = read_config(path)
     settings = whole.get(_KEY)
     if not isinstance(settings, dict):

@@ -58,9 +58,8 @@ def pooled_logits(
 ) -> Float[Array, "b v"]:
     """Maximum of each word's logits over the text's tokens, float32; -inf if there are no tokens.
 
-    Only the logits of ``chunk`` tokens are in memory at a time. The gradient goes to the token with
-    the maximum (the first of equal ones), whose index is all that is saved for the backward pass.
-    So memory beside the arguments does not grow with the length of the texts.
+    Only the logits of ``chunk`` tokens are in memory at a time. The gradient goes to the (first)
+    token with the maximum, whose index is all that is saved for the backward pass.
     """
     b, t, d = hidden.shape
     parts = -(-t // chunk)
@@ -135,9 +134,8 @@ class SidrNetwork(nn.Module):
     Attributes:
       dtype: of computation; norms and pooling are always float32.
       first: the first token id of the vocabulary that is used.
-      masked: whether padding is excluded from the pooling. The released code includes it, so that a
-        text's vector depends on the batch; only its checkpoints need that.
-      dropout: of the BERT in training, see `jaxrag.models.bert.network`.
+      masked: whether padding is excluded from the pooling, as it is not in the released code.
+      dropout: of the BERT in training.
     """
 
     config: BertConfig
@@ -198,8 +196,7 @@ def load_sidr(
       scale: initial weight of the last norm; below 1 for a BERT whose logits are large.
       first: see `SidrNetwork`; None uses the checkpoint's setting or the default.
 
-    Raises:
-      InputError: it is not a BERT checkpoint, is incomplete, or does not fit its config.
+    InputError if it is no BERT, is incomplete, or does not fit its config.
     """
     whole = read_config(path)
     tensors = modern_names(read_tensors(path), "bert", body="bert.")
@@ -246,14 +243,12 @@ def load_towers(
     """The network and float32 parameters of both towers, for questions and passages.
 
     Args:
-      path: written by `write_sidr`; one of SiDR's authors
-        (`jaxrag.models.bert.released_sidr`); or another checkpoint, from which both towers begin.
+      path: written by `write_sidr`, or by SiDR's authors; or a BERT, from which both towers begin.
       dtype: of computation.
-      shared: whether another checkpoint becomes one tower for both.
+      shared: whether a BERT becomes one tower for both.
       first, scale: as in `load_sidr`.
 
-    Raises:
-      InputError: as `load_sidr`; also for two towers with different settings.
+    InputError as `load_sidr`; also for two towers with different settings.
     """
     float32 = jnp.dtype("float32")
     if is_released(path):
@@ -287,9 +282,7 @@ def first_token(path: Path) -> int:
 def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of the SiDR, or of the BERT, at ``path``.
 
-    Raises:
-      InputError: there is none; it is not the one that the SiDR was trained with, such as where
-        its settings are lost; or it has tokens that the network does not have.
+    InputError if it is not the one of the training, or has tokens that the network lacks.
     """
     directory = tokenizer_path(path)
     config = read_config(directory)

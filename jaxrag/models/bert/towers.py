@@ -42,11 +42,7 @@ def tokenizer_path(path: Path) -> Path:
 
 
 def locate_towers(checkpoint: str, *, kind: str) -> Path:
-    """Directory of a checkpoint of two towers, or of one.
-
-    Raises:
-      InputError: no checkpoint is named, naming its ``kind``; or it does not exist.
-    """
+    """Directory of a checkpoint of two towers, or of one; InputError if there is none."""
     if not checkpoint:
         raise InputError(f"no {kind} is named: set --config.index.checkpoint=DIRECTORY.")
     path = Path(checkpoint).expanduser()
@@ -58,8 +54,7 @@ def load_both(
 ) -> tuple[_Network, Towers]:
     """The network and the parameters of two towers, each read by ``load``.
 
-    Raises:
-      InputError: the towers differ in their settings.
+    InputError if the towers differ in their settings.
     """
     (module, query), (other, passage) = (load(path / side) for side in SIDES)
     if module != other:
@@ -77,18 +72,14 @@ def write_towers(
 ) -> Path:
     """Writes networks on a BERT for their loaders and Hugging Face, atomically.
 
-    One network becomes a checkpoint directory; two become directories "query" and "passage".
-
     Args:
-      directory: replaced if it exists.
+      directory: replaced if it exists; two networks become directories "query" and "passage" in it.
       params: of the networks.
       begun_with: the checkpoint whose tokenizer is copied, and whose config without ``config``.
       config: content of config.json.
-      settings: fields of config.json with settings that a BERT does not have, each an object; all
-        get the fingerprint of the tokenizer, too.
+      settings: objects that are added to config.json, each with the tokenizer's fingerprint.
 
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
+    InputError if it cannot be written, such as on a full disk.
     """
     source = tokenizer_path(begun_with)
     config, tokenizer = config or read_config(source), load_tokenizer(source)

@@ -57,11 +57,7 @@ def flag(config: Mapping[str, Any], name: str, source: object, default: bool) ->
 
 
 def check_sizes(config: Any, source: object, name: str = "") -> None:
-    """Checks all numbers of a config, nested ones too: finite, and counts not enormous.
-
-    Raises:
-      InputError: naming ``source`` and the number.
-    """
+    """InputError, naming ``source``, for a number, also a nested one, infinite or enormous."""
     if isinstance(config, (dict, list)):
         pairs = config.items() if isinstance(config, dict) else ((name, value) for value in config)
         for key, value in pairs:
@@ -73,10 +69,7 @@ def check_sizes(config: Any, source: object, name: str = "") -> None:
 
 
 def readable(read: Callable[..., _Config]) -> Callable[..., _Config]:
-    """A function of a config and its ``source`` that fails with `InputError` alone.
-
-    Values of other types than a config has, and zeros that divide, are then one error.
-    """
+    """A function of a config and its ``source`` that fails with `InputError` alone."""
 
     @functools.wraps(read)
     def checked(config: Mapping[str, Any], *, source: object) -> _Config:

@@ -16,10 +16,8 @@ from jaxrag.types import InputError
 def as_directory(path: Path, cache: Path) -> Path:
     """A Hugging Face directory of a decoder: ``path`` itself, or an export cached in ``cache``.
 
-    A GGUF file is exported with float32 weights to a directory named by its fingerprint.
-
-    Raises:
-      InputError: the architecture is not supported, or the disk is full.
+    A GGUF file is exported with float32 weights to a directory named by its fingerprint. InputError
+    if the architecture is not supported, or the disk is full.
     """
     if path.is_dir():
         return path

@@ -70,16 +70,13 @@ class Tensors(Mapping[str, np.ndarray]):
 
 
 def locate(spec: str, *, weights: bool = True) -> Path:
-    """The directory or GGUF file that a model specification names.
+    """The directory or GGUF file that a model specification names; InputError if there is none.
 
     Args:
       spec: a path; ``package:NAME``, weights inside an installed pip package, which is not
-        imported; or ``hub:ORG/NAME[@REVISION]``, downloaded from the Hugging Face hub (the only
-        one that uses the network).
+        imported; or ``hub:ORG/NAME[@REVISION]``, downloaded from the Hugging Face hub (the only one
+        that uses the network).
       weights: whether to download the weights, too, of a model on the hub.
-
-    Raises:
-      InputError: there is no checkpoint.
     """
     kind, _, name = spec.partition(":")
     if kind == "package":
@@ -208,8 +205,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_tensors(path: Path, *, layers: int = 0) -> Tensors:
     """All tensors of a checkpoint under their Hugging Face names, read on demand; tells its path.
 
-    Raises:
-      InputError: a file is missing, truncated or corrupt, or has fewer tensors than ``layers``.
+    InputError if a file is missing or damaged, or there are fewer tensors than ``layers``.
     """
     path = Path(path)
     tell(f"loading the weights of {path}")
@@ -279,7 +275,7 @@ def check_parameters(
     ignore: Sequence[str] = (),
     read: bool = True,
 ) -> dict[str, Any]:
-    """Selects a network's parameters from a checkpoint and checks their shapes.
+    """A network's parameters from a checkpoint, an array for each name in ``shapes``.
 
     Args:
       tensors: the checkpoint's, by name.
@@ -288,11 +284,7 @@ def check_parameters(
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
       read: whether they are read; False gives each as a `StoredTensor`, for `to_devices`.
 
-    Returns:
-      One array for each name in ``shapes``.
-
-    Raises:
-      InputError: listing all missing, surplus and misshapen parameters.
+    InputError lists all missing, surplus and misshapen parameters.
     """
     parameters: dict[str, Any] = {}
     problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in tensors]
@@ -321,10 +313,9 @@ def check_parameters(
 def fingerprint(path: Path) -> str:
     """SHA-256 hex digest of a checkpoint's or a LoRA adapter's weights, config and tokenizer.
 
-    Archives of torch count only where there are no safetensors, which are read instead of them.
-    Files up to 1 GiB are hashed completely; of larger ones the length and evenly spaced windows of
-    1 MiB, 1 GiB in all, so that a 70B model takes seconds. A change between the windows is not
-    detected.
+    Archives of torch count only where there are no safetensors. Of files above 1 GiB only the
+    length and evenly spaced windows of 1 MiB, 1 GiB in all, are hashed, so that a 70B model takes
+    seconds.
     """
     path = Path(path)
     suffixes = {suffix[1:] for suffix in _HUB_FILES}
@@ -359,8 +350,7 @@ def _windows(size: int) -> Sequence[int]:
 def replace_directory(directory: str | Path) -> Iterator[Path]:
     """A temporary directory that replaces ``directory`` when the block ends without an error.
 
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
+    InputError if it cannot be written, such as on a full disk.
     """
     directory = Path(directory).absolute()
     try:
@@ -379,13 +369,7 @@ def replace_directory(directory: str | Path) -> Iterator[Path]:
 def write_checkpoint(
     directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> Path:
-    """Writes a checkpoint for Hugging Face and `read_tensors`.
-
-    Args:
-      directory: created if missing.
-      config: content of config.json, ``model_type`` included.
-      tensors: the parameters by their Hugging Face names.
-    """
+    """Writes a ``config``.json and parameters by their Hugging Face names, for `read_tensors`."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")

@@ -1,6 +1,5 @@
 """Reads GGUF files, written by llama.cpp, as Hugging Face checkpoints.
 
-The metadata is converted to a config.json and the tensors to Hugging Face's names and layout.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
@@ -59,10 +58,7 @@ _ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors
 
 
 class _Reader(gguf.GGUFReader):
-    """Reads the mapped file as a plain array, whose slices are made faster than a memmap's.
-
-    The metadata has two slices for each token of the vocabulary.
-    """
+    """Reads the mapped file as a plain array, whose small slices are faster than a memmap's."""
 
     @property
     def data(self) -> np.ndarray:
@@ -141,8 +137,7 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the part
 def gguf_parts(path: Path) -> list[Path]:
     """The files of a checkpoint: the file itself, or all parts of one that was split.
 
-    Raises:
-      InputError: ``path`` is not the first part, or a part is missing.
+    InputError if ``path`` is not the first part, or a part is missing.
     """
     if not (name := _PART.search(path.name)):
         return [path]
@@ -288,8 +283,8 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
 def _gemma2(path: Path, values: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Gemma 2's own settings; soft caps are those of all its checkpoints where the file has none.
 
-    The scale of queries is not in the file. It is that of the released models: head_dim, but
-    hidden_size / heads in the model with 46 layers (27B).
+    The scale of queries is not in the file: head_dim, but hidden_size / heads in the 27B (46
+    layers).
     """
     wide = config["num_hidden_layers"] == 46
     scale = config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
@@ -350,8 +345,8 @@ def _llama3_scaling(
 ) -> dict[str, Any]:
     """Llama 3's rope settings, from the frequency divisors in the file.
 
-    All released Llama 3 checkpoints have low_freq_factor 1, high_freq_factor 4 and 8192 original
-    positions; the largest divisor is the factor. Divisors that do not match these are refused.
+    All released checkpoints have the settings below; the largest divisor is the factor. InputError
+    for divisors that do not match these.
     """
     settings = {
         "rope_type": "llama3",
@@ -417,8 +412,7 @@ def _stored(tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path) -> St
 def _unpermute(array: np.ndarray, heads: int) -> np.ndarray:
     """Reorders each head's rows from llama.cpp's layout to Hugging Face's.
 
-    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2), so its
-    converter interleaves the halves of llama models (but not of Qwen).
+    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2).
     """
     split = array.reshape(heads, -1, 2, *array.shape[1:])
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(array.shape)

@@ -14,7 +14,6 @@ class StoredTensor(NamedTuple):
     """A tensor of a file.
 
     Attributes:
-      shape: its shape.
       read: reads it.
       read_part: reads the part that some slices select; None reads all of it first.
       dtype: its type; None where it is a floating-point number's.

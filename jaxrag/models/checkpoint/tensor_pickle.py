@@ -1,10 +1,8 @@
 """Reads which tensors a pickle of torch describes, without unpickling it.
 
-``torch.save`` writes a dict of tensors as a pickle whose numbers lie in other files. A pickle is a
-program that may call any function of Python, so it is never given to ``pickle``: the opcodes, as
-``pickletools`` lists them, are interpreted here, and only those that make dicts, lists, tuples,
-strings, numbers and tensors are known. Functions and classes are names from a short list; nothing
-is imported or called by name.
+A pickle is a program that may call any function of Python. So its opcodes, as ``pickletools`` lists
+them, are interpreted here, and only those that make dicts, lists, tuples, strings, numbers and
+tensors are known. Nothing is imported or called by name.
 """
 
 from __future__ import annotations
@@ -51,13 +49,7 @@ class _Global(str):
 
 @dataclasses.dataclass(frozen=True)
 class StorageRecord:
-    """A one-dimensional array in a file of its own.
-
-    Attributes:
-      key: name of the file.
-      dtype: of the numbers.
-      size: how many they are.
-    """
+    """A one-dimensional array of ``size`` numbers in a file ``key`` of its own."""
 
     key: str
     dtype: np.dtype
@@ -66,14 +58,7 @@ class StorageRecord:
 
 @dataclasses.dataclass(frozen=True)
 class TensorRecord:
-    """A view of a storage.
-
-    Attributes:
-      storage: the array.
-      offset: index of the first number.
-      shape: of the tensor.
-      strides: in numbers, not bytes.
-    """
+    """A view of a storage; ``offset`` and ``strides`` count numbers, not bytes."""
 
     storage: StorageRecord
     offset: int
@@ -84,9 +69,7 @@ class TensorRecord:
 def read_tensor_pickle(data: bytes, *, source: object) -> dict[str, TensorRecord]:
     """The tensors of a state dict by name; those of its field "state_dict" if it has one.
 
-    Raises:
-      InputError: naming ``source``; the pickle is damaged, holds anything but tensors, or names a
-        function or class that tensors do not need.
+    InputError, naming ``source``, if the pickle is damaged or holds or names anything else.
     """
     try:
         state = _Interpreter(source).run(data)
@@ -114,8 +97,7 @@ def _kind(value: object) -> str:
 class _Interpreter:
     """The machine that a pickle is a program for, with the few opcodes that tensors need.
 
-    Nothing recurses, and no opcode copies a value, so time and memory are bounded by the length of
-    the pickle.
+    Nothing recurses or copies, so the pickle's length bounds time and memory.
     """
 
     def __init__(self, source: object) -> None:

@@ -1,8 +1,6 @@
 """Reads tensors from the zip archives that ``torch.save`` writes, such as pytorch_model.bin.
 
-An archive holds a pickle that describes the tensors (`jaxrag.models.checkpoint.tensor_pickle`) and
-a file for each storage, stored as it is. Nothing is extracted: a storage is read when one of its
-tensors is asked for.
+A storage, a file of the archive, is read when one of its tensors is asked for.
 """
 
 from __future__ import annotations
@@ -26,11 +24,7 @@ _MOST_PICKLE = 2 << 20  # bytes, each at most an opcode: seconds; 10,000 tensors
 
 
 def tensors_of_torch(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of an archive, by name.
-
-    Raises:
-      InputError: it is not such an archive, is damaged or truncated, or holds anything but tensors.
-    """
+    """The tensors of an archive, by name; InputError if it is damaged or holds anything else."""
     archive = _Archive(path)
     if archive.has(_BYTE_ORDER) and archive.content(_BYTE_ORDER) != b"little":
         raise InputError(

@@ -52,14 +52,9 @@ def load_decoder(
     """A decoder and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
     The host holds one parameter at a time, and of each the part that its own devices hold.
-    ``stacked`` stacks the layers' parameters, see `jaxrag.models.decoder.network.DecoderLayers`.
-    ``quantization`` "int8" holds every matrix as integers with a scale for each of its rows
-    (`jaxrag.models.quantisation`). Each is quantised when it is read, so that the host never holds
-    more than one as floating-point numbers.
-
-    Raises:
-      InputError: the checkpoint is of another model type, incomplete, or does not fit its config;
-        or there is no such quantization.
+    ``stacked``: see `jaxrag.models.decoder.network.DecoderLayers`; ``quantization``: see
+    `jaxrag.models.quantisation`. InputError if the checkpoint is of another model type, incomplete,
+    or does not fit its config.
     """
     check_quantization(quantization)
     config = read_config(path)
@@ -82,10 +77,7 @@ def load_decoder(
 
 
 def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
-    """Parameters, read one by one: of a matrix "x.weight" its integers, and "x.scale".
-
-    Vectors, such as biases and the weights of norms, stay as they are.
-    """
+    """Parameters, read one by one: of a matrix "x.weight" its integers, and "x.scale"."""
     named: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         array = tensor.read()
@@ -96,15 +88,11 @@ def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
-    """Writes a decoder's parameters as a checkpoint that `load_decoder` and transformers read.
+    """Writes a checkpoint that `load_decoder` and transformers read.
 
     Args:
-      directory: created if missing.
       config: content of its config.json.
-      params: of a decoder whose layers are not stacked.
-
-    Raises:
-      InputError: they are quantised.
+      params: of a decoder whose layers are not stacked; InputError if they are quantised.
     """
     if any(name.endswith(".scale") for name in flatten(params)):
         raise InputError(
@@ -121,11 +109,7 @@ def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Pat
 def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object) -> Tensors:
     """The tensors with Phi-3's fused matrices split into those of other families.
 
-    ``qkv_proj`` has the rows of ``q_proj``, ``k_proj`` and ``v_proj`` in this order,
-    ``gate_up_proj`` those of ``gate_proj`` and ``up_proj``.
-
-    Raises:
-      InputError: a fused matrix has another number of rows than ``config`` says.
+    InputError if a fused matrix has another number of rows than ``config`` says.
     """
     groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim

@@ -26,17 +26,17 @@ class DecoderConfig:
     """Architecture of a decoder; hashable, hence a static argument of jitted functions.
 
     Attributes:
-      rope: rotation of queries and keys.
-      long_rope: rotation of texts of more than ``short_length`` tokens; None where it is the same.
+      rope, long_rope: rotation of queries and keys; the second in texts of more than
+        ``short_length`` tokens, None where it is the same.
       qkv_bias, o_bias, mlp_bias: which projections have a bias.
       qk_norm: whether queries and keys are normalised per head (Qwen3).
       tied: whether the output layer is the embedding table.
       activation: of the gate, a name of `jaxrag.models.layers.ACTIVATIONS`.
       windows: for each layer, the number of last positions that a token attends to, its own
         included; 0 means all. Empty if no layer has a window.
-      query_scale: factor of the inner products of queries and keys.
+      query_scale, embedding_scale: factors of the inner products of queries and keys, of
+        embeddings.
       score_cap, logit_cap: soft caps c tanh(x / c) of these scores and of the logits; 0 means none.
-      embedding_scale: factor of the embeddings.
       norm_offset: the norms multiply by weight + offset.
       post_norms: whether the outputs of attention and MLP are normalised, too.
     """
@@ -95,13 +95,9 @@ class DecoderConfig:
 
 @readable
 def read_decoder_config(config: Mapping[str, Any], *, source: object) -> DecoderConfig:
-    """The config of a model of `FAMILIES` from its Hugging Face config.json.
+    """The config of a model of `FAMILIES` from its config.json, with transformers' defaults.
 
-    Fields that the file leaves out have the values of transformers.
-
-    Raises:
-      InputError: naming ``source``; for another model type, a missing field or an unsupported
-        setting.
+    InputError, naming ``source``, for another model type or an unsupported setting.
     """
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:

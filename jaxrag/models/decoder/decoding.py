@@ -1,13 +1,8 @@
 """Prefill, decoding and scoring over a key-value cache, as a few programs of fixed shape.
 
-A row's cache has ``c`` slots, and the token at position i is in slot i. So the content of a slot
-depends only on the tokens up to it: prompts with a common prefix may share its keys and values, a
-row's result does not depend on the batch, and a finished row may be given to the next prompt while
-the others continue. (With padding on the left, a prompt's slots would depend on the lengths of the
-other prompts.)
-
-Prompts are prefilled in chunks of equal length, so one program serves prompts of all lengths; it is
-compiled once for each number of slots.
+The token at position i of a row is in slot i of its cache. So the content of a slot depends only on
+the tokens up to it: prompts may share the keys and values of a common prefix, a row's result does
+not depend on the batch, and a finished row may be given to the next prompt while others continue.
 """
 
 from __future__ import annotations
@@ -31,8 +26,7 @@ class DecodingRows(NamedTuple):
     """Decoding state of the rows of a batch.
 
     Attributes:
-      token: last token of each row, whose key and value are not in the cache yet.
-      position: of that token, and its slot.
+      token, position: last token of each row, not in the cache yet; its position and slot.
       made: number of new tokens of the row, including that one.
       finished: whether the row is done; a finished row does not change.
     """
@@ -78,20 +72,16 @@ def extend(
     used: Int[Array, ""] | None = None,
     rows: Int[Array, " b"] | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
-    """Prefills chunks of prompts: the next one of each row, or those that ``rows`` says.
+    """Prefills chunks of prompts; returns their hidden states, and the updated cache.
 
-    Tokens after the end of a prompt may be arbitrary: attention is causal, and new tokens do not
-    attend to the slots that they occupy.
+    Tokens after the end of a prompt may be arbitrary: new tokens do not attend to their slots.
 
     Args:
       start: position and slot of a chunk's first token; a scalar, or one for each chunk.
       used: slots that are read; chunks that end beyond it get arbitrary hidden states. None reads
-        all slots.
-      rows: the row of each chunk. A row may have several, in any order: all keys and values of a
-        layer are written before they are read. See `Decoder`.
-
-    Returns:
-      Hidden states of the chunks, and the updated cache.
+        all.
+      rows: the row of each chunk, which may have several in any order; None is the next of each
+        row.
     """
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
@@ -108,9 +98,7 @@ def next_token(
     step: Int[Array, " b"],
     sampling: TokenSampling,
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
-    """The next token of each row, and its natural-log probability.
-
-    The probability is the model's: neither temperature nor penalty of repetition changes it.
+    """The next token of each row, and its natural-log probability without temperature and penalty.
 
     Args:
       hidden: hidden state of the previous token.
@@ -135,14 +123,12 @@ def decode(
 ) -> tuple[Cache, DecodingRows, Int[Array, "b s"], Float[Array, "b s"]]:
     """Generates up to `STEPS` further tokens for each row that has not finished.
 
-    Args:
-      by_blocks: whether only the slots in use are read, block by block (`attend_to_used`). That is
-        faster on CPUs, and a row's bits then do not depend on the number of slots. Layers must not
-        be stacked.
+    ``by_blocks``: whether only the slots in use are read (`attend_to_used`), which is faster on
+    CPUs; a row's bits then do not depend on the number of slots. Layers must not be stacked.
 
     Returns:
-      Cache, rows, new tokens and their log-probabilities. Only the first columns of a row are
-      valid, as many as its ``made`` has increased by.
+      Cache, rows, new tokens and their log-probabilities, valid in the first columns of a row, as
+        many as its ``made`` has increased by.
     """
     slots = jnp.arange(_slots(cache))
     shape = (len(rows.token), STEPS)

@@ -35,10 +35,8 @@ class Family(NamedTuple):
     Attributes:
       architecture: its class in transformers, for exported checkpoints.
       defaults: values of fields that its config.json may leave out, as in transformers.
-      qkv_bias: whether query, key and value projections always have a bias, and the output
-        projection none.
-      attention_bias: whether ``attention_bias`` of the config applies, to all four of these.
-      mlp_bias: whether ``mlp_bias`` of the config applies.
+      qkv_bias: whether query, key and value projections always have a bias, and the output none.
+      attention_bias, mlp_bias: whether these fields of the config apply, the first to all four.
       qk_norm: whether queries and keys are normalised per head.
       windows: config -> for each layer, whether its attention has a sliding window.
       layer_types: whether the config's ``layer_types``, if given, replaces ``windows``.
@@ -46,8 +44,7 @@ class Family(NamedTuple):
         MLP's gate and up projections.
       partial_rotary: whether ``partial_rotary_factor`` of the config applies.
       gemma: whether the layer is Gemma 2's: norms also after attention and MLP, all with 1 + weight
-        as factor; embeddings times sqrt(hidden_size); scores scaled by ``query_pre_attn_scalar``;
-        soft caps of scores and logits.
+        as factor; scaled embeddings; soft caps of scores and logits.
       gguf_interleaved: whether llama.cpp's converter interleaves the halves of each head.
     """
 

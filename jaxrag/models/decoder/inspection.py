@@ -1,9 +1,4 @@
-"""Attention weights, predictive entropies and hidden states inside a decoder.
-
-For methods that use more than the generated text (DRAGIN, SeaKR). Runs the network of
-`jaxrag.models.decoder.network` layer by layer and keeps the hidden states of one layer and the
-attention weights of the last one.
-"""
+"""Attention weights, predictive entropies and hidden states inside a decoder (DRAGIN, SeaKR)."""
 
 from __future__ import annotations
 
@@ -25,8 +20,8 @@ class InspectedChunk(NamedTuple):
 
     Attributes:
       attention: weights of the last layer for each slot, mean over its heads.
-      state: of the requested layer: the residual stream after it (transformers'
-        ``hidden_states[layer + 1]``, but for the last layer not normalised), or its MLP's output.
+      state: of the requested layer: the residual stream after it, not normalised, or its MLP's
+        output.
       hidden: normalised state of the last layer, from which the next token is predicted.
     """
 
@@ -50,17 +45,12 @@ def inspect(
     *,
     part: StatePart = "residual",
 ) -> tuple[InspectedChunk, Cache]:
-    """Prefills the next chunk of each row and returns internals.
+    """Prefills the next chunk of each row; returns internals, and the updated cache.
 
     Args:
-      cache: of the previous tokens.
-      tokens: token ids of the chunk; ids after the end of a row's text may be arbitrary.
+      tokens: of the chunk; ids after the end of a row's text may be arbitrary.
       start: position and slot of each row's first token.
-      layer: whose states are requested, from 0.
-      part: which of its states.
-
-    Returns:
-      Internals, and the updated cache.
+      layer, part: whose states are requested, from 0, and which of them.
     """
     config = decoder.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])
@@ -123,10 +113,7 @@ def predict(
     hidden: Float[Array, "n d"],
     targets: Int[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Natural-log probability of each target and entropy of its distribution, in nats.
-
-    ``hidden`` are the hidden states of the previous tokens.
-    """
+    """Natural-log probability of each target and entropy of its distribution, in nats."""
     hidden = hidden.astype(decoder.dtype)
     logits: Any = decoder.apply({"params": params}, hidden, method="logits")
     logp = jax.nn.log_softmax(logits, axis=-1)

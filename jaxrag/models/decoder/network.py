@@ -1,13 +1,11 @@
 """The decoder of all families (`jaxrag.models.decoder.families`), with a key-value cache.
 
 Touvron et al. (2023); Jiang et al. (2023); Qwen team (2024, 2025); Abdin et al. (2024); Riviere et
-al. (2024). Modules are named as in Hugging Face's checkpoints,
-see `jaxrag.models.parameters`.
+al. (2024). Modules are named as in Hugging Face's checkpoints, see `jaxrag.models.parameters`.
 
-The network does not define padding. Each token has a position (for rotation), a cache slot for its
-key and value, and a row of ``where``, the mask of the slots that it attends to; the caller's choice
-of these three decides how sequences are padded. In a layer with a sliding window of w a token
-attends to the last w slots of its mask.
+Each token has a position (for rotation), a cache slot for its key and value, and a row of
+``where``, the mask of the slots that it attends to; the caller's choice of these three decides how
+sequences are padded. In a layer with a window of w a token attends to the last w slots of its mask.
 
 Axes besides those of jaxrag.types: ``h`` head, and those of `jaxrag.models.cache`.
 """
@@ -37,9 +35,8 @@ _BLOCK = 128  # slots that `attend_to_used` reads at once
 class DecoderAttention(nn.Module):
     """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions.
 
-    Attributes:
-      reads_only: whether keys and values of the new tokens are returned in place of the updated
-        cache, which attention then reads beside them; see `DecoderLayers`.
+    With ``reads_only`` it returns keys and values of the new tokens in place of the updated cache,
+    and reads them beside it; see `DecoderLayers`.
     """
 
     config: DecoderConfig
@@ -92,11 +89,7 @@ class DecoderAttention(nn.Module):
 
 
 def recency(where: Bool[Array, "b t c"]) -> Int[Array, "b t c"]:
-    """Rank of each slot among those that a token attends to, the last one being 1.
-
-    A token's window is made of the slots of rank up to its size. It is not counted in slots, since
-    there may be padding between them.
-    """
+    """Rank of each slot among those that a token attends to, the last one being 1."""
     return jax.lax.cumsum(where.astype(jnp.int32), axis=2, reverse=True)
 
 
@@ -120,13 +113,8 @@ def attention_weights(
 ) -> Float[Array, "b g m t c"]:
     """Softmax attention weights, in float32; m = h/g neighbouring query heads share a key head.
 
-    A query whose mask is empty (padding) gets uniform weights, so that its output is finite.
-
-    Args:
-      q, keys: queries and keys.
-      where: mask of the slots that each query attends to.
-      scale: factor of the inner products.
-      cap: soft cap of the scaled ones, see `soft_cap`.
+    Inner products times ``scale`` get the soft cap ``cap``. A query whose mask is empty (padding)
+    gets uniform weights, so that its output is finite.
     """
     grouped = by_key_head(q, keys.shape[1])
     scores = attention_scores(grouped, keys, where=where, scale=scale, cap=cap)
@@ -174,9 +162,7 @@ def attend_to_used(
     does. It has no reverse-mode derivative.
 
     Args:
-      q, keys, values, where, scale, cap: as of `attention_weights`; each query attends to some
-        slot before ``used``, and to none from there on.
-      used: number of slots.
+      where: mask of slots, of which each query attends to some before ``used`` and to none after.
       rows: the row of ``keys`` and ``values`` that each row of ``q`` attends to; None is its own.
     """
     (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
@@ -310,12 +296,9 @@ class DecoderLayer(nn.Module):
 class DecoderLayers(nn.Module):
     """All layers: separate modules "0", "1", ..., or one module "stack".
 
-    In the stack each parameter has the layers as first axis and a scan compiles one layer, whatever
-    the depth. On CPUs a scan copies each layer's weights, so there the layers are separate.
-
-    The layers of the stack only read the cache, and attend to the new tokens beside it, whose keys
-    and values are written for all layers at once. A scan that updates the cache would write back
-    all of it in every step.
+    In the stack each parameter has the layers as first axis and a scan compiles one layer. (On CPUs
+    a scan copies each layer's weights.) Its layers only read the cache, and attend to the new
+    tokens beside it, since a scan that updates the cache would write back all of it in every step.
     """
 
     config: DecoderConfig
@@ -414,21 +397,16 @@ class Decoder(nn.Module):
         used: Int[Array, ""] | None = None,
         rows: Int[Array, " b"] | None = None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
-        """Runs tokens and writes their keys and values to the cache, from ``slot`` on.
+        """Runs tokens; returns normalised hidden states for `logits`, and the updated cache.
 
         Args:
-          tokens: ids.
           positions: of each token in its text, from 0.
           where: mask of the slots that each token attends to, including its own.
-          cache: of the previous tokens.
-          slot: slot of the first token; a scalar, or one for each row.
-          used: bound of the slots that any token attends to; only those are read, where the
-            layers are not stacked. None reads all and can be differentiated.
-          rows: the cache's row that each row of tokens belongs to, which may be that of several;
-            None is its own. Needs ``used``, a ``slot`` for each, and layers that are not stacked.
-
-        Returns:
-          Normalised hidden states, the input of `logits`; and the updated cache.
+          slot: of the first token's key and value; a scalar, or one for each row.
+          used: bound of the slots that any token attends to; only those are read, where the layers
+            are not stacked. None reads all and can be differentiated.
+          rows: the cache's row that each row of tokens belongs to; None is its own. Needs ``used``,
+            a ``slot`` for each, and layers that are not stacked.
         """
         with matmul_precision(self.dtype):
             return self.model(tokens, cache, positions, where, jnp.asarray(slot), used, rows)

@@ -17,8 +17,7 @@ class Rope(NamedTuple):
     """Rotary position embedding (Su et al., 2021, RoFormer).
 
     Attributes:
-      frequencies: radians per position, one for each pair of features; where there are fewer pairs
-        than a head has, its last features are not rotated.
+      frequencies: radians per position, one for each pair of features that is rotated.
       scale: factor of sin and cos.
     """
 
@@ -27,14 +26,7 @@ class Rope(NamedTuple):
 
 
 class _Scaling(NamedTuple):
-    """What a rope type is computed from.
-
-    Attributes:
-      plain: frequencies without scaling.
-      theta: base of these.
-      settings: the config's, with ``original_max_position_embeddings``.
-      longest: max_position_embeddings.
-    """
+    """What a rope type is computed from: frequencies without scaling, their base, and settings."""
 
     plain: np.ndarray
     theta: float
@@ -45,14 +37,11 @@ class _Scaling(NamedTuple):
 def read_rope(
     config: Mapping[str, Any], family: Family, head_dim: int, *, source: object
 ) -> tuple[Rope, Rope | None, int]:
-    """The rotations that a Hugging Face config describes, as ``rope``, ``long_rope`` and
-    ``short_length`` of `DecoderConfig`.
+    """``rope``, ``long_rope`` and ``short_length`` of `DecoderConfig` from a Hugging Face config.
 
     Two forms are read: ``rope_theta`` with ``rope_scaling``, and ``rope_parameters``, which holds
-    both (transformers 5).
-
-    Raises:
-      InputError: naming ``source``; for an unknown ``rope_type``, a missing or impossible setting.
+    both (transformers 5). InputError, naming ``source``, for an unknown type or an impossible
+    setting.
     """
     # where a config has both, rope_scaling takes precedence in transformers, too
     settings = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
@@ -115,10 +104,7 @@ def _linear(given: _Scaling) -> Rope:
 
 
 def _llama3(given: _Scaling) -> Rope:
-    """Llama 3.1: low frequencies are divided by a factor, high ones kept, the others interpolated.
-
-    Low and high refer to the number of turns within the original context.
-    """
+    """Llama 3.1: low frequencies divided by a factor, high ones kept, others interpolated."""
     plain, settings = given.plain, given.settings
     turns = settings["original_max_position_embeddings"] * plain / (2 * math.pi)
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
@@ -129,10 +115,7 @@ def _llama3(given: _Scaling) -> Rope:
 
 
 def _longrope(given: _Scaling) -> tuple[Rope, Rope]:
-    """LongRoPE, Ding et al. (2024): each frequency divided by its own factor; attention is scaled.
-
-    There are factors for texts within the original context and others for longer ones.
-    """
+    """LongRoPE, Ding et al. (2024): each frequency divided by its own factor; attention scaled."""
     settings, original = given.settings, given.settings["original_max_position_embeddings"]
     scale, factor = settings.get("attention_factor"), settings.get("factor")
     factor = factor or given.longest / original

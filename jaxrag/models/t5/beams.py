@@ -1,12 +1,10 @@
 """Beam search for a T5, as transformers' ``generate`` defines it (version 5).
 
-At each step the ``beams`` most probable unfinished hypotheses of a source continue. A hypothesis
-that ends is kept if it is among the ``beams`` best of its step; of the finished ones, those with
-the best log-probability / length stay. A source is done when it has ``beams`` finished hypotheses
-and its best unfinished one, divided by its present length, is not better than the worst finished
-one. At the last step all hypotheses end.
-
-This is decided for each source by itself, so its answer does not depend on the rest of the batch.
+At each step the ``beams`` most probable unfinished hypotheses of a source continue. One that ends
+is kept if it is among the ``beams`` best of its step; of the finished ones, those with the best
+log-probability / length stay. A source is done when it has ``beams`` finished hypotheses and its
+best unfinished one, divided by its length, is not better than the worst of them. At the last step
+all hypotheses end. Each source is decided by itself.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ class BeamState(NamedTuple):
     Attributes:
       going, ended: unfinished and finished hypotheses.
       open: which sources are not done.
-      step, cache, memory, where: as in `jaxrag.models.t5.decoding.T5Answers`; the cache has a row
-        for each unfinished hypothesis.
+      step, cache, memory, where: as in `T5Answers`; the cache has a row for each unfinished
+        hypothesis.
     """
 
     going: Hypotheses
@@ -70,7 +68,7 @@ def beam_search(
     slots: int,
     kinds: int = 1,
 ) -> tuple[Int[Array, "b t"], Float[Array, "b t"], Int[Array, " b"]]:
-    """The best answer to each source.
+    """The best answer to each source: its tokens, their log-probabilities, and their number.
 
     Args:
       tokens, where: sources and the mask of their tokens; a row without tokens is padding.
@@ -78,9 +76,6 @@ def beam_search(
       beams: number of hypotheses that continue.
       slots: of the cache.
       kinds: number of tokens that ``limits.ends`` marks.
-
-    Returns:
-      Its tokens, their log-probabilities, and their number.
     """
     most = jnp.minimum(limits.most, slots)
     begun = start_answers(model, params, tokens, where, slots=slots)
@@ -130,8 +125,8 @@ def _continue(
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
     """The best one-token continuations, enough that ``beams`` remain whichever of them end.
 
-    Returns:
-      Continuations, the beams that they continue, their new tokens, and the cache of all beams.
+    Returns continuations, the beams that they continue, their new tokens, and the cache of all
+    beams.
     """
     b, beams, slots = now.going.tokens.shape
     logits, cache = next_logits(model, params, now, now.going.tokens.reshape(-1, slots))

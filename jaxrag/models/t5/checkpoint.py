@@ -43,11 +43,8 @@ _UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bia
 def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[T5, dict[str, Any]]:
     """A T5 and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
-    The output layer is tied if it equals the embedding table, whatever the config says.
-
-    Raises:
-      InputError: the checkpoint is of another model type, incomplete, or does not fit its config;
-        or T5 does not support the dtype.
+    The output layer is tied if it equals the embedding table, whatever the config says. InputError
+    if the checkpoint is of another model type, incomplete, or does not fit its config.
     """
     config = read_t5_config(read_config(path), source=path)
     tensors = dict(read_tensors(path, layers=config.num_layers))
@@ -79,10 +76,7 @@ def _initialise(config: T5Config) -> Any:
 
 
 def random_t5(config: T5Config, key: jax.Array) -> dict[str, Any]:
-    """Initial parameters of a training, by T5's own rules (Mesh TensorFlow).
-
-    Normal with the standard deviations of `initial_deviation`; weights of norms are the factor.
-    """
+    """Initial parameters of a training by T5's own rules (Mesh TensorFlow)."""
     made = {}
     for i, (name, shape) in enumerate(sorted(parameter_shapes(config).items())):
         if "layer_norm" in name:
@@ -96,7 +90,7 @@ def random_t5(config: T5Config, key: jax.Array) -> dict[str, Any]:
 def initial_deviation(name: str, config: T5Config) -> float:
     """Initial standard deviation of a matrix: initializer_factor / sqrt(inputs).
 
-    That of queries is also divided by sqrt(d_kv), in to_devices of attention's scaling. For the
+    That of queries is also divided by sqrt(d_kv), in place of attention's scaling. For the
     embedding table and a separate output layer it is the factor itself.
     """
     layer = name.split(".")[-2]
@@ -112,11 +106,7 @@ def initial_deviation(name: str, config: T5Config) -> float:
 
 
 def _embedding(tensors: dict[str, np.ndarray], path: Path) -> np.ndarray:
-    """The embedding table, added to ``tensors`` where the file has only a copy of it.
-
-    Raises:
-      InputError: the copies differ, or there is none.
-    """
+    """The embedding table, added to ``tensors`` from its copies; InputError if those differ."""
     tables = [tensors[name] for name in (_EMBEDDING, *_COPIES) if name in tensors]
     if not tables:
         raise InputError(f"{path} has no embedding table: {_EMBEDDING} is missing.")

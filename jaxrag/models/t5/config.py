@@ -56,12 +56,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(T5Config)
 
 @readable
 def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
-    """The config of a T5 1.0, T5 1.1 or Flan-T5 from its Hugging Face config.json.
-
-    Raises:
-      InputError: naming ``source``; for another model type, a missing field or an unsupported
-        setting.
-    """
+    """The config of a T5 1.0, T5 1.1 or Flan-T5; InputError for one that is not supported."""
     if (family := config.get("model_type")) != "t5":
         raise InputError(
             f"{source}: model_type is {family!r}; an encoder-decoder is 't5' (T5, Flan-T5)."
@@ -103,8 +98,8 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
 def t5_json(config: T5Config) -> dict[str, Any]:
     """Content of config.json; inverse of `read_t5_config`.
 
-    Published models scale the hidden states of a tied output layer and not those of a separate one.
-    Other combinations need ``scale_decoder_outputs``, which transformers has since version 5.
+    ``scale_decoder_outputs``, which transformers has since version 5, is left out where it is
+    usual.
     """
     values = dataclasses.asdict(config)
     activation, gated = values.pop("activation"), values.pop("gated")

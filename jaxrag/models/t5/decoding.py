@@ -1,8 +1,7 @@
 """Greedy and sampled answers of a T5, and scores of given answers, as programs of fixed shape.
 
-Sources of a batch are right-padded to one length. Their answers grow in step, so all rows write to
-the same slot of the cache. A row's result depends on its own source, its number and the shapes, not
-on the other rows. For beam search see `jaxrag.models.t5.beams`.
+Sources of a batch are right-padded to one length; their answers grow in step. A row's result
+depends on its own source, its number and the shapes. Beam search: `jaxrag.models.t5.beams`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,7 @@ from jaxrag.models.t5.network import T5, shift_right
 
 
 class T5Limits(NamedTuple):
-    """When answers end.
-
-    Attributes:
-      most: maximum number of new tokens.
-      ends: mask of the end tokens.
-    """
+    """The most new tokens of an answer, and the mask of the end tokens."""
 
     most: Int[Array, ""]
     ends: Bool[Array, " v"]
@@ -63,10 +57,7 @@ def start_answers(
     *,
     slots: int,
 ) -> T5Answers:
-    """Encodes sources, and allocates answers of up to ``slots`` tokens.
-
-    A row without tokens, which fills up the batch, is finished at once.
-    """
+    """Encodes sources, and allocates answers of up to ``slots`` tokens; empty rows are finished."""
     b = len(tokens)
     encoded: Any = model.apply({"params": params}, tokens, where, method="encode")
     memory: Any = model.apply({"params": params}, encoded, method="remember")
@@ -91,10 +82,7 @@ def extend_answers(
     limits: T5Limits,
     sampling: TokenSampling,
 ) -> T5Answers:
-    """Generates up to ``steps`` further tokens of each answer; fewer if all finish earlier.
-
-    Donates the given answers.
-    """
+    """Up to ``steps`` further tokens of each answer; fewer if all finish earlier."""
     most = jnp.minimum(limits.most, answers.tokens.shape[1])
     last = jnp.minimum(answers.step + steps, most)
 
@@ -167,9 +155,8 @@ def next_logits(
 ) -> tuple[Float[Array, "n v"], Cache]:
     """Logits of each answer's next token, and the cache with its last token.
 
-    Args:
-      now: has ``step``, ``cache``, ``memory`` and ``where``, as in `T5Answers`.
-      tokens: of all answers, of which the first ``now.step`` are generated.
+    ``now`` has ``step``, ``cache``, ``memory`` and ``where``, as in `T5Answers`; ``tokens`` are of
+    all answers, of which the first ``now.step`` are generated.
     """
     before = jax.lax.dynamic_index_in_dim(tokens, now.step - 1, axis=1, keepdims=False)
     before = jnp.where(now.step == 0, model.config.decoder_start_token_id, before)

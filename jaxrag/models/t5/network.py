@@ -215,15 +215,9 @@ class T5Stack(nn.Module):
 class T5(nn.Module):
     """Logits of an answer's tokens, given a source; and the parts of it that decoding uses.
 
-    With ``deterministic`` False, dropout at the config's ``dropout_rate`` uses the random stream
-    "dropout".
-
-    Attributes:
-      dtype: of computation, float32 or bfloat16; norms, position bias, softmax and logits are
-        always float32.
-
-    Raises:
-      InputError: for another dtype.
+    It computes in ``dtype``, float32 or bfloat16 (InputError for another); norms, position bias,
+    softmax and logits are always float32. Unless ``deterministic``, dropout at the config's
+    ``dropout_rate`` uses the random stream "dropout".
     """
 
     config: T5Config
@@ -309,18 +303,13 @@ class T5(nn.Module):
         where: Bool[Array, "b s"],
         slot: int | Int[Array, ""],
     ) -> tuple[Float[Array, "n t d"], Cache]:
-        """Runs the next tokens of answers.
+        """Runs the next tokens of answers; returns last hidden states, and the updated cache.
 
         Args:
-          tokens: ids. There may be several answers (beams) of each source, n = b * beams, those of
-            a source in neighbouring rows.
-          cache: of the previous tokens, see `jaxrag.models.cache.empty_cache`.
+          tokens: ids; the answers (beams) of each source are in neighbouring rows, n = b * beams.
           memory: result of `remember`.
           where: mask of the source's tokens.
           slot: position of the first token, and its slot in the cache.
-
-        Returns:
-          Last hidden states, and the updated cache.
         """
         slots = jnp.arange(cache[0][1].shape[-2])
         positions = jnp.asarray(slot) + jnp.arange(tokens.shape[1])
@@ -360,9 +349,8 @@ def relative_buckets(
     """The bucket of each relative position, key's minus query's (Raffel et al., 2020, section 2.1).
 
     Half of the buckets hold one distance each, the others ranges that grow in proportion to the
-    distance, the last one ``max_distance`` and beyond. With ``causal``, later keys, which are
-    masked, share the bucket of distance 0; otherwise keys before and after the query have half of
-    the buckets each.
+    distance, the last one ``max_distance`` and beyond. With ``causal``, later keys share the bucket
+    of distance 0; otherwise keys before and after the query have half of the buckets each.
     """
     one_side = buckets if causal else buckets // 2
     table = jnp.asarray(distance_buckets(one_side, max_distance))
@@ -374,8 +362,7 @@ def relative_buckets(
 def distance_buckets(buckets: int, max_distance: int) -> Int[np.ndarray, " m"]:
     """The bucket of each distance from 0 to ``max_distance``, int32.
 
-    Computed on the host in float32, as for published models, so that the rounding of a device's
-    logarithm cannot move a distance to another bucket.
+    Computed on the host, so that a device's rounding cannot move a distance to another bucket.
     """
     exact = buckets // 2
     distance = np.arange(max_distance + 1)

@@ -1,9 +1,9 @@
 """Building a BM25 index in bounded memory; the files are those of the library bm25s.
 
-First the words of all passages are numbered and written to a temporary file of 4 bytes a word,
-while the passages that have each word are counted. The counts say where each word's postings (the
-passages that have it, with their scores) lie in the index. Then the postings are filled in, for as
-many words at a time as memory is allowed, each time reading the temporary file once.
+The words of all passages are numbered and written to a temporary file of 4 bytes a word, while the
+passages that have each word are counted. The counts say where each word's postings (the passages
+that have it, with their scores) lie in the index, which are then filled in, for as many words at a
+time as memory is allowed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def write_index(passages: Passages, settings: Bm25Settings, folder: Path) -> Non
     """Writes the index of a corpus into a new folder; words are numbered as they first occur.
 
     Memory: the vocabulary, 12 bytes for each passage, and about 1.5 GB at most for postings.
-
-    Raises:
-      InputError: no passages or no words to index, or too little room on the disk.
+    InputError for no passages or no words to index, or too little room on the disk.
     """
     if not len(passages):
         raise InputError("the corpus is empty; an index needs at least one passage")

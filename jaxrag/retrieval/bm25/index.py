@@ -102,8 +102,8 @@ class Bm25Index:
         """Opens the index of a corpus, after building it unless an undamaged one is there.
 
         The same corpus gives the same files, those that bm25s makes. For memory see `write_index`;
-        the disk holds 4 bytes more for each word of the corpus while it builds. Hashes of all files
-        are compared up to 1 GiB.
+        the disk holds 4 bytes more for each word while it builds. Hashes of all files are compared
+        up to 1 GiB.
 
         Raises:
           InputError: no words to index, an invalid setting, an index of something else in the

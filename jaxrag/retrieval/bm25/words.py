@@ -65,9 +65,9 @@ def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]
 
     Runs of two or more letters, digits and underscores. A text with combining marks is brought to
     NFC, and the marks are parts of its words, but Hebrew points and Arabic vowel signs are removed.
-    Wide letters, ligatures and other such forms become the letters of which they are forms. Of a
-    run in a script without blanks (Chinese, Japanese, Thai, Korean, ...) the words are its
-    characters and its pairs of neighbours.
+    Wide letters, ligatures and other such forms become their letters. Of a run in a script without
+    blanks (Chinese, Japanese, Thai, Korean, ...) the words are its characters and its pairs of
+    neighbours.
 
     Raises:
       InputError: unknown stop words or stemmer.
@@ -156,11 +156,7 @@ def bm25s() -> Any:
 
 
 def version(name: str) -> str:
-    """Version of an installed package that BM25 needs.
-
-    Raises:
-      InputError: it is not installed.
-    """
+    """Version of an installed package that BM25 needs; InputError if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

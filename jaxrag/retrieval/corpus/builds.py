@@ -1,8 +1,4 @@
-"""Building an index on disk so that it can be interrupted, resumed and repaired.
-
-`build_shards` writes an index file by file, `build_arrays` besides piece by piece, and
-`build_folder` writes one at once that a library saves.
-"""
+"""Building an index on disk so that it can be interrupted, resumed and repaired."""
 
 from __future__ import annotations
 
@@ -152,10 +148,7 @@ def build_folder(
 ) -> None:
     """Writes an index that ``save`` puts into a new folder, unless an undamaged one is there.
 
-    The folder appears, in place of a damaged one, once it is complete.
-
-    Raises:
-      InputError: from ``save``, or a full disk.
+    The folder appears, in place of a damaged one, once it is complete. InputError for a full disk.
     """
     with exclusive_directory(folder.parent):
         if state_of(folder, kind) == "built":
@@ -181,10 +174,7 @@ def build_arrays(
     dtype: str,
     **files: Any,
 ) -> None:
-    """`build_shards`, with its ``files``, of arrays [rows width] that ``make`` computes.
-
-    Each block reaches the disk as soon as it is there.
-    """
+    """`build_shards` of arrays [rows width] that ``make`` computes, written block by block."""
     write = functools.partial(write_arrays, make=make, width=width, dtype=dtype)
     row_bytes = width * np.dtype(dtype).itemsize
     build_shards(directory, settings, write, row_bytes=row_bytes, **files)
@@ -211,9 +201,8 @@ def build_shards(
       label: for the progress bar.
       part: of the files that this process builds.
 
-    Raises:
-      InputError: an empty corpus, files of less than one row, a directory with something else, or a
-        full disk.
+    InputError for an empty corpus, files of less than one row, a directory with something else, or
+    a full disk.
     """
     if not settings["passages"]["count"]:
         raise InputError("the corpus is empty; an index needs at least one passage")
@@ -235,12 +224,7 @@ def build_shards(
 
 @dataclasses.dataclass
 class _Files:
-    """The files of an index that is being built (see `build_shards`).
-
-    Attributes:
-      name, manifest: of what this process builds.
-      others: files that other processes have built.
-    """
+    """The files of an index that is being built; ``others`` have been built by other processes."""
 
     directory: Path
     settings: Mapping[str, Any]
@@ -319,11 +303,7 @@ class _Files:
                 journal_of(self.directory / file.name).unlink(missing_ok=True)
 
     def _manifests(self) -> dict[str, Manifest]:
-        """The manifests in the directory, by name.
-
-        Raises:
-          InputError: the directory has files and no manifest, or a manifest of something else.
-        """
+        """The manifests in the directory, by name; InputError for another directory's contents."""
         manifests = part_manifests(self.directory, self.kind)
         names = [path.name for path in self.directory.glob("*") if path.suffixes[-2:] != _NEW]
         others = [name for name in names if not fnmatch.fnmatch(name, LOCKS)]
@@ -373,8 +353,7 @@ def write_arrays(
 ) -> Generator[File]:
     """Writes arrays [rows width] of some paths and rows; goes on where an earlier call stopped.
 
-    ``advance`` gets the number of rows that have reached the disk, first of those there before;
-    ``make`` computes the rows that are missing.
+    ``advance`` gets the number of rows that have reached the disk, first of those there before.
     """
     starts = [_resume(path, (len(rows), width), dtype) for path, rows in files]
     if sum(starts):
@@ -396,8 +375,7 @@ def write_arrays(
 def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
     """Appends rows [n width] to an unfinished file, which has another name while it grows.
 
-    They are on disk before their hash is entered in the journal beside the file, so that after an
-    interruption the journal tells which rows to trust.
+    They are on disk before their hash is entered in the journal beside the file.
     """
     data = rows.tobytes()
     with os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab") as stream:

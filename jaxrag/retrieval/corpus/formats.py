@@ -1,8 +1,7 @@
 """Passages streamed from corpora in the form in which they are published.
 
 Every file may be plain, packed with gzip, bzip2 or xz, or in a zip or tar archive under its
-published name. Errors name the file, the line (counted from 1) and the field. A passage may lack
-its title, or its text if it has a title.
+published name. Errors (InputError) name the file, the line (counted from 1) and the field.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ def read_dpr(path: Path) -> Iterator[Passage]:
     """DPR's table, psgs_w100.tsv: columns id, text, title, a header, and quoting as in CSV.
 
     A quoted cell may hold tabs and line breaks; a quote in it is doubled.
-
-    Raises:
-      InputError: another header, a row without three cells, an unmatched quote, or no id.
     """
     for line in read_table(path, quoted=True, member=_DPR):
         cells = line.fields
@@ -39,11 +35,7 @@ def read_dpr(path: Path) -> Iterator[Passage]:
 
 
 def read_wiki18(path: Path) -> Iterator[Passage]:
-    """FlashRAG's wiki18_100w.jsonl: ``id`` and ``contents``, which is '"title"', newline, text.
-
-    Raises:
-      InputError: a line is not such an object.
-    """
+    """FlashRAG's wiki18_100w.jsonl: ``id`` and ``contents``, which is '"title"', newline, text."""
     for line in _json_lines(path, _WIKI18):
         title, newline, text = line.string("contents").partition("\n")
         if not newline:
@@ -59,9 +51,6 @@ def read_hotpotqa(path: Path) -> Iterator[Passage]:
     A line has ``id``, ``title`` and ``text``, a list of sentences that begin with their spaces. The
     passage's id is its title, which supporting facts name; a title that an earlier passage has too
     is followed by "#" and the published id.
-
-    Raises:
-      InputError: not such an archive, or a line is not such an object.
     """
     seen: set[int] = set()
     for where, content in read_members(path):
@@ -74,11 +63,7 @@ def read_hotpotqa(path: Path) -> Iterator[Passage]:
 
 
 def read_beir(path: Path) -> Iterator[Passage]:
-    """A corpus.jsonl of BEIR: ``_id``, ``text`` and optionally ``title``; both may be empty.
-
-    Raises:
-      InputError: a line is not such an object.
-    """
+    """A corpus.jsonl of BEIR: ``_id``, ``text`` and optionally ``title``; both may be empty."""
     for line in _json_lines(path, "corpus.jsonl"):
         text = line.string("text", optional=True)
         if "text" not in line.fields:
@@ -87,11 +72,7 @@ def read_beir(path: Path) -> Iterator[Passage]:
 
 
 def read_collection(path: Path) -> Iterator[Passage]:
-    """MS MARCO's collection.tsv: id, tab, text; no header and no quoting.
-
-    Raises:
-      InputError: a line has not exactly one tab, no id or no text, or is not UTF-8.
-    """
+    """MS MARCO's collection.tsv: id, tab, text; no header and no quoting."""
     for line in read_table(path, columns=("id", "text"), member=_COLLECTION):
         yield _checked(line, Passage(line.fields["id"], "", line.fields["text"]))
 

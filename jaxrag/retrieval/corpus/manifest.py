@@ -1,8 +1,7 @@
 """The manifest of an index directory: the sources of the index, and its finished files.
 
-Files are written under another name, flushed to disk and renamed, and only then recorded in
-``manifest.json``, which is replaced in the same way. So whenever a build is killed, the manifest
-lists only complete files.
+It and the files are written under another name, flushed to disk and renamed, so whenever a build is
+killed, the manifest lists only complete files.
 """
 
 from __future__ import annotations
@@ -113,9 +112,7 @@ def open_manifest(
     """The manifest of a complete, undamaged index that was made from ``wanted``.
 
     Settings that ``wanted`` does not name, such as those of the layout, are not compared.
-
-    Raises:
-      InputError: see `read_manifest`, `check_settings` and `check_files`.
+    InputError as `read_manifest`, `check_settings` and `check_files`.
     """
     manifest = read_manifest(directory, kind)
     check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)

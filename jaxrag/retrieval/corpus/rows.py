@@ -1,8 +1,7 @@
 """Rows on disk: TFDS data sets in ArrayRecord files, without TensorFlow.
 
 Passages and questions, read by row number. A directory is written under another name and renamed at
-the end; its manifest (row counts, file sizes, content hash) marks it as complete. The files are an
-ordinary TFDS data set, which ``tfds.builder_from_directory`` and Grain read too.
+the end; its manifest (row counts, file sizes, content hash) marks it as complete.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def write_rows(
 ) -> RowsManifest:
     """Writes the rows of each split, in their order, to a new directory.
 
-    The content hash covers the splits' names and rows. The files' bytes depend on the rows only.
+    The content hash covers the splits' names and rows; the files' bytes depend on the rows only.
     After an interruption the next call reads the rows again but writes only the missing files.
 
     Args:
@@ -91,12 +90,10 @@ def write_rows(
       fields: each field's type, ``str`` or ``list`` (of strings).
       about: plain JSON for the manifest; not part of the content hash.
       finish: called with the unfinished directory after all rows are written; may add files.
-      workers: processes that write; None for one a core, up to 4. Memory: about 100 MB for each,
-        and 80 MB.
+      workers: processes that write; None for one a core, up to 4. Memory: about 100 MB for each.
 
-    Raises:
-      InputError: the directory is not empty, a split is empty, a text is not valid Unicode, the
-        disk is full, or a process was killed.
+    InputError if the directory is not empty, a split is empty, a text is not valid Unicode, the
+    disk is full, or a process was killed.
     """
     directory = Path(directory).absolute()
     check_local({"the directory": directory})
@@ -136,8 +133,8 @@ def is_complete(directory: Path) -> bool:
 def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
     """The manifest of a directory, after checking the sizes of its files.
 
-    Raises:
-      InputError: missing, unfinished, of another kind or version, or a file is missing or cut.
+    InputError if it is missing, unfinished, of another kind or version, or a file is missing or
+    cut.
     """
     directory = Path(directory)
     way_out = "remove the directory and build it again"
@@ -176,8 +173,7 @@ def _description(directory: Path) -> str:
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
     """A function that reads the rows with given numbers of a split in one batch; thread-safe.
 
-    Files are opened when they are first read. It raises InputError if a row does not match its
-    checksum.
+    It raises InputError if a row does not match its checksum.
     """
     try:
         with explain_limits(directory):
@@ -336,8 +332,7 @@ def _write_info(
 def _unfinished(directory: Path) -> Iterator[tuple[Path, int]]:
     """The directory beside the final one, and a handle that locks it.
 
-    It may have files of a build that was killed. It is removed afterwards unless it was renamed or
-    has a full file.
+    It is removed afterwards unless it was renamed or has a full file.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = directory.with_name(f".{directory.name}.partial")

@@ -38,12 +38,9 @@ def default_workers() -> int:
 
 
 class ShardFile(NamedTuple):
-    """A finished file.
+    """A finished file: bytes of the rows before packing, ``size`` and hash of the file.
 
-    Attributes:
-      example_bytes: bytes of the rows before packing.
-      size, sha256: of the file.
-      content: SHA-256 of all rows up to its end.
+    ``content`` is the SHA-256 of all rows up to its end.
     """
 
     name: str
@@ -61,10 +58,9 @@ class ShardWriter:
     are undamaged and hold the same rows.
 
     Args:
-      directory: where to write.
       workers: files written at once, each held in memory; 0 writes in this process.
-      lock: the handle that locks the directory, which writing processes keep open: if this process
-        is killed, the directory stays locked until they have ended.
+      lock: the handle that locks the directory, which writing processes keep open: it stays locked
+        until they have ended.
     """
 
     def __init__(self, directory: Path, workers: int, lock: int) -> None:
@@ -89,13 +85,8 @@ class ShardWriter:
     def add(self, name: str, examples: Sequence[bytes], content: str, *, small: bool) -> None:
         """Writes the next file of ``examples``; waits if ``workers`` files are being written.
 
-        Args:
-          content: SHA-256 of all rows up to the end of this file.
-          small: write it in this process.
-
-        Raises:
-          OSError, RuntimeError: a file cannot be written.
-          InputError: a writing process was killed.
+        ``content``: SHA-256 of all rows up to its end; ``small``: write it in this process.
+        InputError if a writing process was killed.
         """
         if small or not self._workers:
             self._written.append(self._make(name, examples, content, here=True))

@@ -2,8 +2,8 @@
 
 modules.json names a network, the pooling of its states, dense layers and the scaling to unit
 length, each with a config.json in its own folder. sentence_bert_config.json (in older ones named by
-another network) has the length limit;
-config_sentence_transformers.json has prompts, the entries that are kept and the similarity.
+another network) has the length limit; config_sentence_transformers.json has prompts, the entries
+that are kept and the similarity.
 """
 
 from __future__ import annotations
@@ -78,8 +78,7 @@ class Declared(NamedTuple):
 def read_declared(path: Path) -> Declared:
     """Reads what the checkpoint at ``path`` declares; without such files, nothing.
 
-    Raises:
-      InputError: a file is damaged, or declares what is not supported.
+    InputError if a file is damaged, or declares what is not supported.
     """
     modules = _read_modules(path / "modules.json")
     network = path / modules[0][1] if modules else path

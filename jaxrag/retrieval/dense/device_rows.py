@@ -34,11 +34,9 @@ _SHARE = 0.5
 
 
 class Slab(NamedTuple):
-    """Consecutive rows on the devices, padded to the size of all slabs.
+    """Consecutive rows on the devices from ``first`` on, padded to the size of all slabs.
 
-    Attributes:
-      first: number of the first row.
-      bias: added to the scores: -inf for padding and, for distances, -|p|^2 / 2; None: nothing.
+    ``bias`` is added to the scores: -inf for padding and, for distances, -|p|^2 / 2; None: nothing.
     """
 
     first: int
@@ -52,8 +50,7 @@ class DeviceRows:
 
     Attributes:
       distances: whether the biases order rows by distance.
-      dtype: of the rows on the devices.
-      slab: rows of a slab.
+      dtype, slab: of the rows on the devices, and how many a slab has.
       longest: the largest norm of a row's vector; known once all slabs were seen.
     """
 
@@ -149,11 +146,7 @@ def _aligned(shape: tuple[int, int], dtype: str) -> np.ndarray:
 
 
 def device_budget(devices: Devices) -> int:
-    """Bytes that vectors may take on some devices, all together, by default.
-
-    Half of what is free: of the machine's memory on CPUs, which share it, and of each
-    accelerator's, so that a language model has a place beside them.
-    """
+    """Bytes that vectors may take on some devices, all together: half of what is free."""
     return int(_SHARE * devices.memory * devices.count)
 
 
@@ -171,7 +164,7 @@ def fast_type(mesh: Mesh, *, few: bool = False) -> Any:
     """Float type of the first pass of a search, of ``few`` queries or many.
 
     bfloat16 is fast on accelerators and, for many queries, on CPUs with its matrix instructions
-    (Intel's AMX, five times the speed of float32); slow on others.
+    (AMX).
     """
     fast = matrix_instructions() and not few if on_cpus(mesh) else True
     return jnp.bfloat16 if fast else jnp.float32

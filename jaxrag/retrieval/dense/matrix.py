@@ -1,8 +1,7 @@
 """The matrix of passage vectors on disk, and exact scores of its rows.
 
 Search kernels find candidates with scores whose rounding depends on batch and device. `rank`
-computes the final scores from the stored vectors, each by itself, so that a ranking depends on
-nothing but its query.
+computes the final scores, so that a ranking depends on nothing but its query.
 """
 
 from __future__ import annotations
@@ -92,10 +91,8 @@ def open_matrix(
     """Opens the finished matrix of ``passages``.
 
     ``made_by`` is the identity of what made the vectors; None: that of ``encoder``. ``verify``
-    compares the hashes of all files; None does so up to 1 GiB. Sizes are always compared.
-
-    Raises:
-      InputError: no matrix there, or it is incomplete, damaged, or made from something else.
+    compares the hashes of all files; None does so up to 1 GiB. InputError if it is missing,
+    incomplete, damaged, or made from something else.
     """
     directory = Path(directory).absolute()
     source = source_of(passages, encoder=made_by or encoder.identity)
@@ -114,8 +111,7 @@ def write_matrix(
 ) -> None:
     """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
 
-    Encoded rows are kept, up to the last that reached the disk. A resumed build writes the same
-    files as an uninterrupted one.
+    A resumed build keeps the rows that reached the disk, and writes the same files as another.
 
     Args:
       passages: the corpus; row i of the matrix belongs to passage i.
@@ -124,9 +120,8 @@ def write_matrix(
       dtype: stored precision.
       part: of the files that this process builds.
 
-    Raises:
-      InputError: an empty corpus, a vector that is not finite or of the wrong length, a directory
-        that holds another index, or a full disk.
+    InputError for an empty corpus, a vector that is not finite or of the wrong length, a directory
+    that holds another index, or a full disk.
     """
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
     hint = "check the encoder's weights and dtype, or that passage's text"
@@ -204,10 +199,7 @@ def rank(
     """Scores each query's candidates (rows of the matrix, -1 for none) and sorts them.
 
     Scores are computed in float64 from the stored vectors and rounded to float32; equal scores are
-    in the order of rows.
-
-    Raises:
-      InputError: a row out of range.
+    in the order of rows. InputError for a row out of range.
     """
     rows = check_rows(candidates, len(matrix), matrix.directory, none=True).clip(0)
     scores = np.empty(candidates.shape, np.float32)

@@ -1,7 +1,6 @@
 """Settings of well-known retrievers' encoders, as their authors use them.
 
-Usage: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The metric of all is
-the inner product; vectors of unit length make it their cosine. docs/encoders.md has a table.
+Usage: ``Exact(contriever())``, ``Exact(dpr(), metric="l2")``. docs/encoders.md has a table.
 """
 
 from __future__ import annotations
@@ -25,18 +24,15 @@ def _published(checkpoint: str, **settings: Any) -> BiEncoder:
 def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = True) -> BiEncoder:
     """bge (Xiao et al. 2023): the first token's state, unit length.
 
-    ``instruction`` puts `INSTRUCTION` before queries, as the model's authors advise for short
-    queries and long passages; PAIRS and DTR do not.
+    ``instruction`` puts `INSTRUCTION` before queries, as the model's authors advise; PAIRS and DTR
+    do not.
     """
     prefix = INSTRUCTION if instruction else ""
     return _published(checkpoint, pooling="cls", query_prefix=prefix, max_length=512)
 
 
 def nomic(checkpoint: str = "hub:nomic-ai/nomic-embed-text-v1.5") -> BiEncoder:
-    """nomic-embed-text (Nussbaum et al. 2024): a task before the text, mean of the states.
-
-    Vectors get unit length. Texts may have 2,048 tokens.
-    """
+    """nomic-embed-text (Nussbaum et al. 2024): a task before the text, mean of the states."""
     return _published(
         checkpoint,
         pooling="mean",

@@ -1,9 +1,8 @@
 """SiDR's index: every passage as the set of its tokens, searched with weights over the vocabulary.
 
-Built without a network, at the speed of the tokenizer, and small: 21 million passages of 100 words
-take 3.4 to 3.8 GB (see `jaxrag.retrieval.sidr.token_tiles`; ``python -m benchmarks.bag_of_tokens``
-measures it for a given text). On one CPU device the search reads the memory-mapped files without a
-copy; other devices, and several, hold a copy of their shard.
+Built without a network, at the speed of the tokenizer: 21 million passages of 100 words take 3.4 to
+3.8 GB. On one CPU device the search reads the memory-mapped files without a copy; other devices,
+and several, hold a copy of their shard.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ class BagTokenizer:
     title; tokens below ``first``, special and unused ones, are left out.
 
     Attributes:
-      identity: canonical JSON of all that determines the sets. The network's weights do not, so
-        one index serves a model throughout its training.
-      first: the first token id that counts, 999 for BERT's vocabulary.
+      identity: canonical JSON of all that determines the sets; not the network's weights, so one
+        index serves a model throughout its training.
       max_length: tokens, special ones included, that a passage is cut to.
     """
 
@@ -69,11 +67,7 @@ class BagTokenizer:
     def of(
         cls, tokenizer: PreTrainedTokenizerFast, *, first: int = 999, max_length: int = 128
     ) -> BagTokenizer:
-        """The token sets of a loaded tokenizer.
-
-        Raises:
-          InputError: a vocabulary of more than 16 bits, or invalid sizes.
-        """
+        """The token sets of a loaded tokenizer; InputError for invalid sizes, or over 16 bits."""
         size = len(tokenizer)
         if not 0 <= first < size:
             raise InputError(
@@ -157,10 +151,8 @@ class BagOfTokens:
         """Opens the index that `write_bag_of_tokens` wrote with the same tokenizer and corpus.
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
-        of all files; None does so up to 1 GiB.
-
-        Raises:
-          InputError: no index there, or it is incomplete, damaged, or made from something else.
+        of all files; None does so up to 1 GiB. InputError if it is missing, incomplete, damaged, or
+        made from something else.
         """
         directory = Path(directory).absolute()
         source = source_of(passages, tokenizer=tokenizer.identity)
@@ -182,11 +174,7 @@ class BagOfTokens:
         return self.manifest.settings["passages"]["count"]
 
     def tokens(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Token ids of the given rows' passages, in the given order: ascending, uint16.
-
-        Raises:
-          InputError: a row out of range.
-        """
+        """Token ids of the given rows' passages, in the given order: ascending, uint16."""
         shard_rows = self.manifest.settings["shard_rows"]
         wanted = check_rows(rows, len(self), self.directory).tolist()
         return [self._tokens(*divmod(row, shard_rows)) for row in wanted]
@@ -201,10 +189,7 @@ class BagOfTokens:
 
         A score is the sum of the query's weights of the passage's tokens: SiDR's beta search. Sums
         are in float64, in the order of token ids; passages are ordered by them, equal ones by row.
-        A query's ranking depends on no other query.
-
-        Raises:
-          InputError: queries of the wrong shape, not finite or negative, or ``k`` below 1.
+        InputError for queries of the wrong shape, not finite or negative, or ``k`` below 1.
         """
         queries = check_weights(queries, k, self.vocabulary)
         return self.searcher.search(queries, min(k, len(self)))
@@ -220,12 +205,9 @@ def write_bag_of_tokens(
 ) -> None:
     """Tokenizes a corpus into an index on disk, or finishes an interrupted build.
 
-    A file is written once its rows are tokenized, so that an interruption loses the work of one
-    file at most, about 15 seconds.
-
-    Raises:
-      InputError: an empty corpus, more than 65,536 passages a file (``shard_rows``), a directory
-        that holds another index, or a full disk.
+    An interruption loses the work of one file at most, about 15 seconds. InputError for an empty
+    corpus, more than 65,536 passages a file (``shard_rows``), a directory that holds another index,
+    or a full disk.
     """
     if shard_rows > MOST_ROWS:
         raise InputError(f"shard_rows is {shard_rows:,}; a file holds at most {MOST_ROWS:,} rows")

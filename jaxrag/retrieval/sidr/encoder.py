@@ -1,7 +1,6 @@
 """SiDR's encoder: questions and passages as weights over the vocabulary.
 
-docs/methods, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
-index". The searches that use them: `jaxrag.retrieval.sidr.semi_parametric`.
+docs/methods, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens index".
 """
 
 from __future__ import annotations
@@ -44,9 +43,7 @@ if TYPE_CHECKING:
 class Sparse(NamedTuple):
     """Vectors over the vocabulary as their entries above 0, largest first.
 
-    Attributes:
-      ids: of tokens; padding has the vocabulary's size.
-      values: weights; padding has 0.
+    Padding has the vocabulary's size as ``ids``, and 0 as ``values``.
     """
 
     ids: Int[np.ndarray, "n l"]
@@ -87,16 +84,14 @@ class SidrEncoder:
         """Loads a SiDR, or initialises an untrained one from a BERT.
 
         Args:
-          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`, or the directory of
-            two towers.
+          spec: a checkpoint, or the directory of two towers.
           top: entries that a vector keeps.
           own_tokens: whether it also keeps those of the text's own tokens.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
           shared, first, scale: see `jaxrag.models.bert.sidr.load_towers`.
           dtype: see `jaxrag.retrieval.dense.encoder.EncoderSettings`.
 
-        Raises:
-          InputError: for an invalid checkpoint or setting.
+        InputError for an invalid checkpoint or setting.
         """
         path = Path(spec) if (Path(spec) / "query").is_dir() else locate(spec)
         in_dtype = compute_dtype(dtype)

@@ -1,8 +1,4 @@
-"""Explains a match of SiDR by the tokens of the vocabulary and their shares of the score.
-
-Every score of SiDR is a sum over tokens of a weight in the question times a weight in the passage
-(`jaxrag.retrieval.sidr.semi_parametric`). Weights may be on tokens that neither text contains.
-"""
+"""Explains a match of SiDR by the tokens of the vocabulary and their shares of the score."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ class Term(NamedTuple):
     """A token's term in a score.
 
     Attributes:
-      token: as the tokenizer writes it.
+      token: as the tokenizer writes it; may be in neither text.
       query, passage: its weights, whose product is the term.
       share: the term divided by the score.
       in_query, in_passage: whether the texts, cut to their lengths, contain it.
@@ -37,9 +33,7 @@ class Term(NamedTuple):
 class Match(NamedTuple):
     """Why a passage was found for a question.
 
-    Attributes:
-      score: the sum of all terms.
-      terms: terms above 0, largest first; equal terms by token id.
+    ``score`` is the sum of all terms; ``terms`` are those above 0, largest first.
     """
 
     question: str
@@ -51,8 +45,7 @@ class Match(NamedTuple):
 def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]:
     """The terms of the scores by which ``index`` orders the passages at ``rows`` for a question.
 
-    Weights are the factors in the search's score: in late search the vectors of both texts, in beta
-    search the passage's tokens, in alpha search the question's, and stored vectors as stored.
+    Weights are the factors in the search's score, and stored vectors as stored.
     """
     encoder = index.encoder
     ask = encoder.token_vectors if index.search == "alpha" else encoder.embed

@@ -43,8 +43,6 @@ class SidrIndex:
     """A corpus searched with SiDR; a `jaxrag.retrieval.retriever.TextRetriever`.
 
     Attributes:
-      identity: canonical JSON of the search, the encoder and the index.
-      encoder: of questions, and in late search of passages.
       index: of token sets for "late" and "beta", of vectors for "alpha" and "parametric".
       m: number of passages that late search reranks.
       vectors: cache of passages' vectors, for late search.
@@ -68,12 +66,7 @@ class SidrIndex:
         search: Search = "late",
         m: int = 20,
     ) -> SidrIndex:
-        """Checks that search, encoder and index go together.
-
-        Raises:
-          InputError: a search that needs the other index, an index over another vocabulary than
-            the encoder's, or ``m`` below 1.
-        """
+        """Checks that search, encoder and index go together; InputError if not."""
         check_limits(m=m)
         if (search in ("late", "beta")) != isinstance(index, BagOfTokens):
             raise InputError(f"{search} search does not go with a {type(index).__name__}.")
@@ -89,21 +82,13 @@ class SidrIndex:
         return cls(identity, encoder, passages, index, search, m, PassageVectors(encoder, passages))
 
     def with_encoder(self, encoder: SidrEncoder, *, m: int | None = None) -> SidrIndex:
-        """The index with another encoder, or another ``m``.
-
-        Raises:
-          InputError: the index holds vectors of its own encoder.
-        """
+        """The index with another encoder, or ``m``; InputError if it holds vectors of its own."""
         if not isinstance(self.index, BagOfTokens):
             raise InputError(f"{self.search} search goes with the encoder that made its vectors.")
         return self.make(encoder, self.passages, self.index, search=self.search, m=m or self.m)
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
-        """The ``k`` best passages of each question.
-
-        Raises:
-          InputError: ``k`` below 1, or above ``m`` in late search.
-        """
+        """The ``k`` best passages of each question; InputError for ``k`` below 1 or above ``m``."""
         if self.search == "alpha":
             return self.index.search(self.encoder.token_vectors(texts), k)
         if self.search == "late" and not 1 <= k <= self.m:
@@ -120,7 +105,7 @@ class SidrIndex:
 class PassageVectors:
     """Cache of E(d) of passages of a corpus, embedded on first use.
 
-    ``limit``: of cached vectors, least recently used evicted first; 8 bytes an entry.
+    Of more than ``limit``, the least recently used go; 8 bytes an entry.
     """
 
     def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:

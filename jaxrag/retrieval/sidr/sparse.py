@@ -1,8 +1,7 @@
 """The index E(D) of SiDR: every passage as its few hundred largest weights over the vocabulary.
 
 Rows of token ids (uint16) and values (float16), 4 bytes an entry: 3 KB a passage with SiDR's 768,
-so 64 GB for 21 million; the index of token sets (`jaxrag.retrieval.sidr.bag_of_tokens`) takes a
-twentieth and no network. Searched with E(q) it is SiDR's parametric search, with T(q) its alpha
+so 64 GB for 21 million. Searched with E(q) it is SiDR's parametric search, with T(q) its alpha
 search. Devices find candidates in float32; their scores are computed in float64, and a query is
 searched again for more candidates until no other passage can reach its k-th best.
 """
@@ -77,10 +76,8 @@ class SparseIndex:
         """Opens the index of `write_sparse` for a corpus and an ``encoder`` (its identity).
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
-        of all files; None does so up to 1 GiB.
-
-        Raises:
-          InputError: no index there, or it is incomplete, damaged, or made from something else.
+        of all files; None does so up to 1 GiB. InputError if it is missing, incomplete, damaged, or
+        made from something else.
         """
         directory = Path(directory).absolute()
         source = source_of(passages, encoder=encoder)
@@ -110,11 +107,7 @@ class SparseIndex:
     def vectors(
         self, rows: Sequence[int] | np.ndarray
     ) -> tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]:
-        """Token ids and values (float16) of the given rows; entries with value 0 are padding.
-
-        Raises:
-          InputError: a row out of range.
-        """
+        """Token ids and values (float16) of the given rows; entries with value 0 are padding."""
         ids, bits = np.split(self.rows.take(rows), 2, axis=1)
         return ids, bits.view(np.float16)
 
@@ -122,11 +115,8 @@ class SparseIndex:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
         A score is the inner product with the stored values, summed in float64 in the order of a
-        passage's entries; passages are ordered by it, equal ones by row. A query's ranking depends
-        on no other query.
-
-        Raises:
-          InputError: queries of the wrong shape, not finite or negative, or ``k`` below 1.
+        passage's entries; passages are ordered by it, equal ones by row. InputError for queries of
+        the wrong shape, not finite or negative, or ``k`` below 1.
         """
         queries, k = check_weights(queries, k, self.vocabulary), min(k, len(self))
         padded = np.pad(queries, ((0, 0), (0, 1)))
@@ -224,14 +214,14 @@ def write_sparse(
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
     Args:
-      passages, directory, shard_rows, part: see `jaxrag.retrieval.dense.matrix.write_matrix`.
       identity: canonical JSON of all that determines the results of ``encode``.
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.
+      shard_rows: rows of one file.
+      part: of the files that this process builds.
 
-    Raises:
-      InputError: an empty corpus, invalid entries, a directory that holds another index, or a full
-        disk.
+    InputError for an empty corpus, invalid entries, a directory that holds another index, or a full
+    disk.
     """
     if not 1 <= vocabulary < 1 << 16:
         raise InputError(f"vocabulary is {vocabulary:,}; ids of 16 bits allow 1 to 65,535")

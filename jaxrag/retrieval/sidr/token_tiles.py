@@ -6,9 +6,7 @@ A file holds the passages of some rows as one uint16 array [s tile]:
 * a row for each tile: the passage of each column, counted from the file's first;
 * the tiles, each ``width`` rows of token ids (see `jaxrag.functional.bag_of_tokens`).
 
-Within a file passages are sorted by their number of tokens, so that there is little padding: a
-passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each. The processor reads the
-memory map itself, without unpacking or copying.
+Passages are sorted by their number of tokens, so that there is little padding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Stored web searches with their dates, so that a run can be repeated offline.
 
-The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` works on it. Since the web
-changes, searches belong to an edition, which begins with the first run and is part of the index's
-identity.
+Since the web changes, searches belong to an edition, which begins with the first run and is part of
+the index's identity.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def now() -> datetime.datetime:
 class WebCache:
     """The searches of one engine, for one thread; several processes may share the file.
 
-    Raises:
-      InputError: the file is not a store, is damaged or not writable, or its disk is full.
+    InputError if it is not a store, is damaged or not writable, or its disk is full.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,12 +43,9 @@ class WebCache:
         return began
 
     def edition(self, source: str, *, offline: bool) -> str:
-        """When the newest edition of a ``source`` began; begins one if there is none.
+        """When the newest edition of a ``source`` began (earlier versions began further ones).
 
-        Earlier versions began further ones.
-
-        Raises:
-          InputError: ``offline``, and there is no edition.
+        It is begun now if there is none; InputError if the run is ``offline``.
         """
         if editions := self.editions(source):
             return editions[-1]

@@ -26,9 +26,7 @@ _FORMATS = (
 class BraveClient:
     """Client of Brave's web search, ``GET /res/v1/web/search`` (api.search.brave.com).
 
-    Args:
-      key: the subscription's token; sent in the request's header and shown nowhere.
-      rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
+    ``key``: the subscription's token. For the others see `jaxrag.core.http.HttpClient`.
     """
 
     def __init__(
@@ -49,9 +47,7 @@ class BraveClient:
     def search(self, query: str, count: int) -> list[WebPage]:
         """The first ``count`` results, best first; the query is cut to 50 words, 400 characters.
 
-        Raises:
-          InputError: the engine refuses this query.
-          EngineDown: the engine answers no query; see `jaxrag.core.http.HttpClient`.
+        InputError if the engine refuses this query, EngineDown if it answers none.
         """
         parameters = {"q": shortened(query), "count": str(count)}
         pages = self._server.request(
@@ -86,8 +82,7 @@ def _brave_refusal(status: int, text: str, message: str) -> Exception:
 def _brave_pause(response: httpx.Response) -> float | None:
     """Seconds to wait: the longer of Retry-After and Brave's headers; None without any.
 
-    X-RateLimit-Remaining lists the requests left in each window (second, month), X-RateLimit-Reset
-    the seconds until the window ends.
+    X-RateLimit-Remaining lists the requests left in each window, X-RateLimit-Reset its seconds.
     """
     resets = _numbers(response.headers.get("X-RateLimit-Reset", ""))
     left = _numbers(response.headers.get("X-RateLimit-Remaining", ""))
@@ -122,12 +117,9 @@ def _brave_pages(answer: Mapping[str, Any]) -> list[WebPage]:
 class SearxngClient:
     """Client of a SearXNG instance, ``GET /search?format=json`` (docs.searxng.org/dev/search_api).
 
-    Its scores count agreeing engines and are not comparable between queries, so only its order is
-    used.
-
-    Args:
-      key: bearer token, for an instance behind a proxy that needs one; "" sends none.
-      rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
+    Its scores count agreeing engines, so only its order is used. ``key``: bearer token, for an
+    instance behind a proxy that needs one; "" sends none. For the others see
+    `jaxrag.core.http.HttpClient`.
     """
 
     def __init__(

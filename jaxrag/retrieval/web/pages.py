@@ -50,10 +50,7 @@ def usable(pages: Iterable[WebPage], count: int) -> list[WebPage]:
 
 
 def row_of(page: WebPage) -> int:
-    """The row of a page's passage: 63 bits of the hash of its content, the same in every run.
-
-    Among a million passages, two share a row with a probability of 5e-8.
-    """
+    """The row of a page's passage: 63 bits of the hash of its content, the same in every run."""
     return int(digest(*page)[:16], 16) >> 1
 
 

@@ -261,8 +261,8 @@ def import_published(
     """Imports passages and vectors, or finishes an interrupted import.
 
     The passages go to ``directory/passages`` (all or nothing), then the vectors to
-    ``directory/vectors``, see `import_vectors`. Everything is streamed: memory holds a chunk of
-    vectors and, while the passages are written, about 20 bytes for each.
+    ``directory/vectors``. Memory holds a chunk of vectors and, while the passages are written,
+    about 20 bytes for each.
 
     Args:
       source: folder of the published files, see `ParquetVectors.open`; not needed afterwards.

@@ -1,8 +1,4 @@
-"""Published passages with their vectors, as the data set wiki_dpr has them, and FAISS's vectors.
-
-Parquet shards with columns ``id``, ``text``, ``title`` and ``embeddings`` (wiki_dpr's config
-psgs_w100), streamed; or a file of FAISS's IndexFlatIP, read without faiss.
-"""
+"""Published passages with their vectors, as the data set wiki_dpr has them, and FAISS's vectors."""
 
 from __future__ import annotations
 
@@ -37,10 +33,7 @@ _INNER_PRODUCT = 0  # among faiss's metrics
 
 
 def fingerprint(folder: str | Path) -> list[dict[str, Any]]:
-    """Name, size and hash of the first and last MiB of each file of a folder.
-
-    In parquet files, the last MiB holds the metadata of all columns.
-    """
+    """Name, size and hash of the first and last MiB of each file of a folder."""
     paths = filter(Path.is_file, sorted(Path(folder).expanduser().iterdir(), key=_order))
     return [fingerprint_file(path) for path in paths]
 
@@ -69,11 +62,7 @@ class _Group(NamedTuple):
 
 
 class ParquetVectors:
-    """Passages and their vectors in parquet files.
-
-    A row group is decoded as a whole; the last one is kept, so that reading in order decodes each
-    once.
-    """
+    """Passages and their vectors in parquet files, of which a row group is decoded as a whole."""
 
     def __init__(self, groups: Sequence[_Group], count: int) -> None:
         self._groups, self.count = groups, count
@@ -84,8 +73,7 @@ class ParquetVectors:
     def open(cls, folder: str | Path) -> ParquetVectors:
         """Reads the metadata of a folder's files, in the order of the numbers in their names.
 
-        Raises:
-          InputError: no such files, or one is not parquet, cut short or lacks a column.
+        InputError if there are none, or one is not parquet, cut short or lacks a column.
         """
         paths = sorted(Path(folder).expanduser().glob("*.parquet"), key=_order)
         if not paths:
@@ -119,8 +107,7 @@ class ParquetVectors:
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
         """The vectors of consecutive rows, float32; fastest in order. Memory: two row groups.
 
-        Raises:
-          InputError: a file is damaged, or a vector is missing or of another length.
+        InputError if a file is damaged, or a vector is missing or of another length.
         """
         starts = [group.start for group in self._groups]
         first = bisect.bisect_right(starts, rows.start) - 1
@@ -191,8 +178,7 @@ class FlatVectors:
     def open(cls, path: str | Path) -> FlatVectors:
         """Reads the header of a file, or of the only ``*.index`` file of a folder.
 
-        Raises:
-          InputError: no such file, another kind of index, or a file that is cut short.
+        InputError for no such file, another kind of index, or a file that is cut short.
         """
         path = Path(path).expanduser()
         files = [path] if path.is_file() else sorted(path.glob("*.index"))

@@ -1,12 +1,11 @@
 """ScaNN: approximate search over a matrix, for corpora too large to score in full.
 
-Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a
-tree of partitions selects some leaves, asymmetric hashing scores their rows, and the best are
-scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
+Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a tree
+of partitions selects some leaves, asymmetric hashing scores their rows, and the best are scored
+again with their vectors, which are read from the matrix on disk.
 
-Memory holds the codes (a byte for four dimensions); vectors of candidates are read from the matrix
-on disk. Training and codes depend on nothing but the matrix and the settings, as far as the
-machine's float32 arithmetic does; an index's identity contains the hash of its files.
+Training and codes depend on nothing but the matrix and the settings, as far as the machine's
+float32 arithmetic does; an index's identity contains the hash of its files.
 """
 
 from __future__ import annotations
@@ -168,9 +167,7 @@ class ScannIndex:
 class _Files:
     """The files of an index: a tree, and the leaf and the code of every row.
 
-    Attributes:
-      folder: beside the matrix.
-      source: manifest settings: the matrix and the settings of the training.
+    ``source``: manifest settings, of the matrix and of the training.
     """
 
     folder: Path

@@ -30,8 +30,8 @@ class Searchers:
         """The ``count`` or more rows with the best scores by code; -1 where leaves hold fewer.
 
         ScaNN's scores depend on the batch in their last bits, and of equal ones it finds any. So
-        `SPARE` more are searched, and the list ends where the scores first fall most. Where they
-        fall nowhere, as among copies of a passage, more are searched.
+        `SPARE` more are searched, and the list ends where the scores first fall most; if nowhere,
+        as among copies of a passage, still more.
         """
         wanted = min(count + SPARE, sum(self.rows))
         best = self._best(queries, wanted, leaves)

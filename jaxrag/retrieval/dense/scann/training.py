@@ -1,9 +1,7 @@
 """Training of a tree on a sample of the rows: k-means of its leaves, then of its codes.
 
-ScaNN's own training holds the distances of all sampled rows to all leaves (587,000 x 18,337 of them
-for 21 million passages: 43 GB), takes no seed for its first centers and lets threads race. This one
-holds the sample and a batch of distances, and gives the same centers whenever it runs on the same
-kind of machine.
+ScaNN's own holds the distances of all sampled rows to all leaves (43 GB for 21 million passages),
+takes no seed for its first centers and lets threads race.
 """
 
 from __future__ import annotations
@@ -41,10 +39,7 @@ def sample(matrix: Matrix, rows: int) -> Float[np.ndarray, "n d"]:
 def train_leaves(
     vectors: Float[np.ndarray, "n d"], leaves: int, *, spherical: bool
 ) -> Float[np.ndarray, "l d"]:
-    """Centers of ``leaves`` clusters, at most as many as vectors; unit length if ``spherical``.
-
-    Leaves with very few rows begin anew at rows drawn by a fixed seed.
-    """
+    """Centers of ``leaves`` clusters, at most as many as vectors; unit length if ``spherical``."""
     rng = np.random.default_rng(1)
     centers = vectors[rng.choice(len(vectors), leaves, replace=False)]
     least = _SMALL * len(vectors) / leaves

@@ -1,8 +1,7 @@
 """The trained part of a ScaNN index: centers of the leaves and of the codes.
 
-Both are trained on a sample of the rows (`jaxrag.retrieval.dense.scann.training`). Rows are then
-assigned to leaves and coded chunk by chunk (`Tree.leaves`, `Tree.codes`). All is written as ScaNN
-1.4.2 writes it, which searches it; so a corpus never is in memory.
+Rows are assigned to leaves and coded chunk by chunk, so a corpus never is in memory. All is written
+as ScaNN 1.4.2 writes it, which searches it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class ScannSettings:
     """Settings of an index's training.
 
     Attributes:
-      metric: how passages are scored, <q, p> or -|q - p|^2.
       leaves: partitions of the tree; None: 4 sqrt(n), or 0 up to 20,000 rows. 0 scores all rows in
         float32, held in memory, as does any number with fewer than 16 rows.
       training_rows: number of rows that the tree and the codes are trained on, held in memory; None
@@ -41,8 +39,7 @@ class ScannSettings:
       block: dimensions that share a code of 4 bits.
       anisotropy: threshold T of the paper's loss; for inner products only.
       reorder: number of the best by code that are scored by vector, unless k needs more.
-      shard_rows: rows of one file of codes, which is one searcher of ScaNN's. Results do not depend
-        on it, but for the order in which ScaNN finds equal codes.
+      shard_rows: rows of one file of codes, which is one searcher of ScaNN's.
     """
 
     metric: Metric = "inner_product"
