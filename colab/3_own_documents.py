@@ -3,8 +3,8 @@
 #
 # To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
-# Needs a CPU with two cores; about five minutes. Documents become passages, passages an index
-# (exact, ScaNN or BM25), and questions about them are answered. Replace the documents by yours.
+# Needs a CPU with two cores; about five minutes. Files become passages, passages an index (exact,
+# ScaNN or BM25), and questions about them are answered and compared.
 
 # %% cellView="form" jupyter={"source_hidden": true}
 # @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
@@ -27,56 +27,50 @@ TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test 
 print("Executed on", datetime.date.today(), "at the size of a test" if TINY else "at full size")
 
 # %%
-import json
 from pathlib import Path
 
 import jaxrag
+from jaxrag.data.factbook import Factbook
+from jaxrag.experiments.import_ import main as import_documents
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.scann.index import Scann
 
-DOCUMENTS = {
-    "Greenhouse handbook": """The greenhouse is watered every morning at seven. In July and August
-it is watered a second time at five in the afternoon.
-
-The key of the greenhouse hangs behind the door of the tool shed. Whoever closes the greenhouse
-writes the time into the blue book.""",
-    "Tool shed": """The tool shed was built in 1987 by Marta Olsen. Its roof was renewed in 2015.
-
-Spades and rakes hang on the left wall. The lawn mower may be used only on weekdays.""",
-    "Bees": """Four colonies of bees live beside the orchard. Tomas Reyes looks after them.
-
-Honey is harvested in June; in 2024 it was 38 kilograms.""",
-}
+HOME = Path("runs/colab/documents") / ("tiny" if TINY else "full")
+COUNTRIES, COUNT = (2, 4) if TINY else (20, 60)
 
 # %% [markdown]
-# ## A folder of documents becomes a corpus
+# ## A folder of files
 #
-# One passage per paragraph here; each line of `corpus.jsonl` has an id, a title and a text. The
-# questions in `queries.jsonl` have gold answers, so that answers can be evaluated.
+# The stand-in for your documents: one Markdown file a country, of the World Factbook, and a file of
+# questions, each with its right answers behind tabs. **Replace `notes` and `questions` by yours**:
+# `.txt`, `.md`, `.html`, or rows of `.jsonl` and `.csv`.
 
 # %%
-folder = Path("runs/colab/garden")
-folder.mkdir(parents=True, exist_ok=True)
-passages = [
-    {"id": f"{title}-{number}", "title": title, "text": " ".join(paragraph.split())}
-    for title, text in DOCUMENTS.items()
-    for number, paragraph in enumerate(text.split("\n\n"))
-]
-questions = [
-    ("When is the greenhouse watered?", "seven"),
-    ("Who built the tool shed?", "Marta Olsen"),
-    ("Who looks after the bees?", "Tomas Reyes"),
-    ("Where is the key of the greenhouse?", "behind the door of the tool shed"),
-]
-queries = [
-    {"id": f"q{number}", "question": text, "answers": [answer]}
-    for number, (text, answer) in enumerate(questions)
-]
-for name, rows in (("corpus", passages), ("queries", queries)):
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-print(f"{len(passages)} passages, {len(queries)} questions")
+factbook = Factbook(countries=COUNTRIES).load(HOME)
+texts = {}
+for passage in factbook.passages:
+    country, _, section = passage.title.partition(": ")
+    texts.setdefault(country, {}).setdefault(section, []).append(passage.text)
+notes, questions = HOME / "notes", HOME / "questions.txt"
+notes.mkdir(parents=True, exist_ok=True)
+for country, sections in texts.items():
+    parts = ["\n\n".join([f"## {name}", *parts]) for name, parts in sections.items()]
+    (notes / f"{country}.md").write_text("\n\n".join([f"# {country}", *parts]), encoding="utf-8")
+lines = ["\t".join([one.text, *one.answers]) for one in factbook.questions[:COUNT]]
+questions.write_text("\n".join(lines), encoding="utf-8")
+print(next(notes.iterdir()).read_text("utf-8")[:300], "...\n")
+print(lines[0])
+
+# %% [markdown]
+# ## The folder becomes a data set
+#
+# A passage has whole paragraphs, up to 100 words, and its title is the document's first heading. It
+# is `jaxrag import` of the command line.
+
+# %%
+folder = HOME / "data"
+done = import_documents(["import", f"{notes}", "--out", f"{folder}", "--questions", f"{questions}"])
 
 # %% [markdown]
 # ## Three indexes
@@ -86,39 +80,41 @@ print(f"{len(passages)} passages, {len(queries)} questions")
 
 # %%
 data = jaxrag.Folder(str(folder))
-base = jaxrag.load("configs/dtr.py:standard_rag@tiny", {"data": data, "index": Exact(), "limit": 0})
-base.search("Who repairs the roof of the shed?", k=2)
-
-# %%
+base = jaxrag.load("configs/dtr.py:standard_rag@quickstart", {"data": data, "index": Exact()})
 indexes = {"exact": Exact(), "scann": Scann(), "bm25": Bm25()}
 rags = {name: base.changed({"index": index}) for name, index in indexes.items()}
 for name, one in rags.items():
-    found = one.search("How much honey was harvested?", k=1)
-    print(f"{name:<6} {found}")
+    print(name, one.search(factbook.questions[0].text, k=1), sep="\n")
 
 # %% [markdown]
-# ## Answers
+# ## One answer
 #
-# With the trace: which passages were found and read. Four questions show the way and compare
-# nothing: with differences such as these, an interval needs fifty or more.
+# With its trace: which passages were found and read.
 
 # %%
-base.answer("Who built the tool shed?")
+base.answer(factbook.questions[0].text)
+
+# %% [markdown]
+# ## All answers
+#
+# The same model reads the passage that each index finds first. Differences are paired, over the
+# same questions; an interval that contains 0 decides nothing.
 
 # %%
 runs = [
-    jaxrag.run(one, f"runs/colab/garden_runs/{name}", {"label": f"Standard RAG, {name}"})
+    jaxrag.run(one, HOME / "runs" / name, {"label": f"Standard RAG, {name}"})
     for name, one in rags.items()
 ]
 jaxrag.compare(*runs, baseline="exact")
 
 # %% [markdown]
-# DTR over the same documents retrieves only where the model is unsure:
+# DTR over the same documents searches only where the model is unsure:
 
 # %%
-dtr = jaxrag.load("configs/dtr.py:dtr@tiny", {"data": data, "index": Exact()})
-dtr.answer("How many colonies of bees are there?")
+dtr = jaxrag.load("configs/dtr.py:dtr@quickstart", {"data": data, "index": Exact()})
+runs.append(jaxrag.run(dtr, HOME / "runs" / "dtr", {"label": "DTR, exact"}))
+jaxrag.compare(*runs, baseline="exact")
 
 # %% [markdown]
-# Next: the same for a folder of text files [on the command line](../docs/own_documents.md);
+# Next: the same [on the command line](../docs/own_documents.md);
 # [a larger model](../docs/own_model.md).

@@ -79,6 +79,7 @@ from jaxrag.reproduction.choices import (
     other_settings,
     parts_to_make,
     prompt_sets,
+    refuse_unused,
     substituted,
     substitutes_of,
     work_of,
@@ -128,6 +129,7 @@ def main(argv: Sequence[str]) -> int:
     work = work_of(ALL, names, values)
     for name in names:
         add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
+    refuse_unused(values, work)
     refuse_problems(work, PUBLISHED, Devices.of(jax.local_devices()))
     errors = sum(_make(name, values, console) for name in names)
     if values.pages:
@@ -226,6 +228,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
         totals_text(list(needs.values()), rates),
     ):
         console.print(text, highlight=False)
+    refuse_unused(values, work)
     refuse_problems(work, PUBLISHED, devices)
 
 

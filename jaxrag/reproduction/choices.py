@@ -103,6 +103,16 @@ def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
     return [*values.only, *(f"-{dataset}" for dataset in missing)]
 
 
+def refuse_unused(values: Any, work: Work) -> None:
+    """InputError if substituted data change none of the jobs."""
+    flags = substitutes_of(values).unused(work.jobs.values())
+    if work.jobs and flags:
+        raise InputError(
+            f"{', '.join(flags)} changes nothing here: at --scale={values.scale} these tables have "
+            "no such set. --list names the sets of a table; at tiny the factbook stands for all."
+        )
+
+
 def folder_of(values: Any) -> str:
     """The directory of the results: the scale, and the reader if it is another."""
     reader = short_name(values.reader).removesuffix(".gguf") if values.reader else ""

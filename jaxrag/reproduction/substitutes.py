@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.job import Job
-from jaxrag.runs.settings_tree import replaced
+from jaxrag.runs.settings_tree import parts_in_use, replaced
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
@@ -118,6 +118,17 @@ class Substitutes:
         parts += [f"folders of {Path(self.folders).name} for the sets"] if self.folders else []
         return parts + ([f"corpus {Path(self.corpus).name}"] if self.corpus else [])
 
+    def unused(self, jobs: Iterable[Job]) -> list[str]:
+        """The flags of substituted data that change none of these jobs."""
+        parts = [part for job in jobs for part in parts_in_use(job)]
+        data = [part for part in parts if isinstance(part, Benchmark | Folder)]
+        places = {part.path if isinstance(part, Folder) else part.name for part in data}
+        flags = [
+            f"--data={name}={other}" for name, other in self.data.items() if other not in places
+        ]
+        whole = {"data": self.folders, "corpus": self.corpus}
+        return flags + [f"--{flag}={value}" for flag, value in whole.items() if value and not data]
+
     def missing(self, datasets: Collection[str]) -> list[str]:
         """The data sets that have no folder in `folders`."""
         if not self.folders:
@@ -129,7 +140,7 @@ class Substitutes:
         return str(folder) if self.folders and (folder / "queries.jsonl").is_file() else ""
 
     def _change(self, settings: Any) -> Any:
-        if isinstance(settings, Benchmark):
+        if isinstance(settings, Benchmark | Folder):
             return self._data(settings)
         if isinstance(settings, Draw) and self.sizes in DRAWN:
             train, test = map(min, (settings.train, settings.test), DRAWN[self.sizes])
@@ -176,30 +187,31 @@ class Substitutes:
             return QueryLikelihood()
         return CrossEncoder(self.reranker)
 
-    def _data(self, data: Benchmark) -> Any:
-        published = SETS[data.name]
-        other = self.data.get(data.name) or self._folder(data.name)
+    def _data(self, data: Benchmark | Folder) -> Any:
+        """Data in place of a published set, or of the folder of its name at scale small."""
+        name = data.name if isinstance(data, Benchmark) else Path(data.path).name
+        published, other = SETS.get(name), self.data.get(name) or self._folder(name)
+        if published is None:
+            return data
         if other in SETS:
             published = SETS[other]
             split = data.split if data.split in published.splits else ""
-            data = Benchmark(other, split, data.corpus)
+            data = Benchmark(other, split, data.corpus if isinstance(data, Benchmark) else "")
         elif other:
             split = "train" if data.split == "train" != published.evaluated else "queries"
-            if self.corpus.startswith(GOLD):
+            task = published.task if published.task in ("yes_no", "fact_checking") else "open"
+            data = Folder(other, split, task=task)
+        corpus = self.corpus
+        if corpus.startswith(GOLD):
+            if isinstance(data, Folder):
                 raise InputError(
-                    f"--corpus={self.corpus} is a part of a published corpus, and the folder "
-                    f"{other} stands for the set: name a folder with corpus.jsonl, or leave "
+                    f"--corpus={corpus} is a part of a published corpus, and the folder "
+                    f"{data.path} stands for {name}: name a folder with corpus.jsonl, or leave "
                     "--corpus out."
                 )
-            task = published.task if published.task in ("yes_no", "fact_checking") else "open"
-            return Folder(other, split, self.corpus, task)
-        if not self.corpus:
-            return data
-        name = self.corpus
-        if name.startswith(GOLD):
             base = data.corpus or published.corpus
-            name = f"{base}-{data.name}+{name.removeprefix(GOLD)}"
-        return dataclasses.replace(data, corpus=name)
+            corpus = f"{base}-{data.name}+{corpus.removeprefix(GOLD)}"
+        return dataclasses.replace(data, corpus=corpus) if corpus else data
 
 
 def _is_generator(model: Any) -> bool:

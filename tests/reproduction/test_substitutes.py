@@ -79,6 +79,18 @@ def test_data_are_folders_other_sets_and_parts_of_the_corpus(tmp_path: Path) -> 
     assert (drawn.data.train, drawn.data.test) == (300, 100)
 
 
+def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None:
+    mine = f"--data=nq={tmp_path}"
+    runs = jobs_of("dtr/table2", "--scale=small", "--only=nq", mine)
+    assert {run.data for run in runs} == {Folder(str(tmp_path))}
+    runs = jobs_of("dtr/table2", "--scale=small", "--only=nq", "--corpus=pool")
+    assert {run.data.corpus for run in runs} == {"pool"}
+    for flags in (["--scale=tiny", mine], ["--scale=small", "--only=squad", mine],
+                  ["--scale=tiny", "--corpus=pool"]):  # fmt: skip
+        with pytest.raises(InputError, match=f"{flags[-1]} changes nothing here"):
+            reproduce.main(["reproduce", "dtr/table2", *flags])
+
+
 def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
     (tmp_path / "nq").mkdir()
     (tmp_path / "nq" / "queries.jsonl").write_text("", "utf-8")
