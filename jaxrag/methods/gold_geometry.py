@@ -1,8 +1,7 @@
 """Where gold passages lie between a question and the pseudo-context that a model writes for it.
 
-PAIRS' and DTR's analyses of retrieval: cosines of questions and their gold passages, ranks of gold
-passages in the search by the question, positions of passages around the question, and the angles
-that the dynamic weight of PAIRS was fitted on (equations 6 and 8).
+PAIRS' and DTR's analyses of retrieval, and the angles that the dynamic weight of PAIRS was fitted
+on (equations 6 and 8).
 
 Source: docs/methods, "PAIRS: analyses".
 """

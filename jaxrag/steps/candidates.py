@@ -52,11 +52,9 @@ class OnePath:
 
 @dataclasses.dataclass(frozen=True)
 class DualPath:
-    """Dual-path retrieval: the union of the ``n`` best by q and by p.
+    """Dual-path retrieval: the union of the ``n`` best by q and by p, ``n`` to ``2n`` passages.
 
     Source: docs/methods, "PAIRS: dual-path retrieval".
-
-    A passage found twice counts once, so there are ``n`` to ``2n`` candidates.
     """
 
     needs = Needs(search=True)

@@ -1,9 +1,7 @@
 """An episode: one question, from the moment a method gets it to its answer.
 
 A method asks, searches, selects and answers through its `Episode`, which reaches the models and the
-index and records all of it in the trace. What takes several of these calls is a function of an
-episode in a file beside this one. Nothing here knows a batch: the scheduler gathers the calls of
-thousands of episodes.
+index and records all of it in the trace. The scheduler gathers the calls of thousands of episodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tool for a model's attentions and hidden states.
-
-Requests are batched and stored like those of `jaxrag.steps.tools`.
-"""
+"""Tool for a model's attentions and hidden states, batched and stored as `jaxrag.steps.tools`."""
 
 from __future__ import annotations
 
@@ -21,12 +18,7 @@ from jaxrag.types import Prompt
 
 
 class EndState(NamedTuple):
-    """The hidden state at the end token after a continuation.
-
-    Attributes:
-      tokens: number of tokens of the continuation, the end token included.
-      state: float32 [d].
-    """
+    """The hidden state at the end token, the last of a continuation's ``tokens`` tokens."""
 
     tokens: int
     state: Float[np.ndarray, " d"]

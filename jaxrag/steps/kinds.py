@@ -37,8 +37,7 @@ _AFTER = r"""(?!(?<=\d)['’!])(?=(?:[.,;:!?"”’')\]}]|\*\*)*(?:[\s—]|$))""
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
     """The word for each of the `options` in the model's answers, as the prompt defines them.
 
-    Raises:
-      InputError: the prompt has words, but not one per option.
+    InputError where the prompt has words, but not one per option.
     """
     said = options(question)
     if template.words and role_of(question) != "multiple_choice":
@@ -64,10 +63,7 @@ def fields(question: Question) -> dict[str, Any]:
 
 
 def content_free_fields(question: Question) -> dict[str, str]:
-    """Fields of a prompt that shows no content: "N/A" in all but the list of labels.
-
-    The labels are the same for all questions of a data set, so they are no content.
-    """
+    """Fields of a prompt that shows no content: "N/A" in all but the data set's list of labels."""
     empty: dict[str, str] = dict.fromkeys(("question", "passages", "choices"), "N/A")
     if role_of(question) == "labels":
         empty["choices"] = fields(question)["choices"]
@@ -117,11 +113,7 @@ def answer_limit(question: Question, closed_tokens: int) -> int:
 
 
 def task_of(question: Question) -> str:
-    """The kind of question, by its name in traces.
-
-    Raises:
-      InputError: no choice is a gold answer, so no answer could be right.
-    """
+    """The kind of question, by its name in traces; InputError where no choice is a gold answer."""
     role = role_of(question)
     if role == "multiple_choice" and question.answers:
         gold_option(question)
@@ -137,11 +129,7 @@ def prompt_role(question: Question, *, directly: bool = False) -> str:
 
 
 def check_roles(questions: Sequence[Question], layout: prompts.PromptSet) -> None:
-    """Checks that a set of prompts has roles by which options of closed questions are compared.
-
-    Raises:
-      InputError: it has none for the kind of a question, neither with passages nor without.
-    """
+    """InputError where prompts have no role by which options of a kind of question are compared."""
     for role in dict.fromkeys(map(role_of, questions)):
         if role != "context" and layout.roles.keys().isdisjoint((role, f"direct_{role}")):
             raise InputError(
@@ -153,11 +141,10 @@ def check_roles(questions: Sequence[Question], layout: prompts.PromptSet) -> Non
 def named_choices(text: str, question: Question) -> list[int]:
     """Indices of the choices that an answer names, by a lone letter or by their text.
 
-    A choice's text counts only as a whole: "+1" is not in "+1/2", nor "5 N" in "0.5 N". Choices of
-    one word count only where no other is named, since "C" may be one, too. A mention within a
-    longer mention does not count: "2 N to the left" does not name "2 N", and "Vitamin A" not the
-    letter A. A small or wide letter counts where it is the whole answer, such as "(b)". All other
-    mentions count, several choices included (R3 checks only whether the right letter occurs).
+    A choice's text counts only as a whole: "5 N" is not in "0.5 N". Choices of one word count only
+    where no other is named, since "C" may be one, too. A mention within a longer mention does not
+    count: "2 N to the left" does not name "2 N". A small or wide letter counts where it is the
+    whole answer, such as "(b)". All other mentions count, several choices included.
     """
     phrases, words = [], []
     for index, choice in enumerate(question.choices):

@@ -38,9 +38,7 @@ class Top:
 
 @dataclasses.dataclass(frozen=True)
 class AIS:
-    """Adaptive information selection: score by query and pseudo-context.
-
-    Source: docs/methods, "PAIRS: selection (equations 1 to 4)".
+    """AIS: score by query and pseudo-context (docs/methods, "PAIRS: selection (equations 1 to 4)").
 
     Attributes:
       k: how many passages are kept.

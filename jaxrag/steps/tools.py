@@ -1,8 +1,7 @@
 """Methods and their tools: what a method needs of a run, and what it gets.
 
 A method's Config holds the settings of the models that it uses beside the run's own (a judge, a
-trained ranker), and its `needs` name the fields that hold them. The run loads these helpers, so a
-method with a trained model of its own touches no file but its own.
+trained ranker), and its `needs` name the fields that hold them. The run loads these helpers.
 
 Each call of a tool becomes a `Request`, which the scheduler batches with those of other questions
 and answers from the store where it can.

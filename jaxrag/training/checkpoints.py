@@ -1,8 +1,8 @@
 """Checkpoints of a training run; a run resumed from one ends in the same bytes.
 
 A checkpoint holds the whole state as ``{path: array}``, the position in the data, and a checksum
-of each array, so that a damaged file is detected. Orbax writes it under another name and renames it
-when it is complete, so a run that is killed while it saves keeps the previous one.
+of each array. Orbax renames it when it is complete, so a run that is killed while it saves keeps
+the previous one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The training loop: steps, metrics in a file, checkpoints, and resuming after an interruption.
 
-The loop is independent of the model. A step is a function of the state, the next item of the
-data and the step's number. It is dispatched and not awaited: while the devices compute, the figures
-of the step before are read and the next item is made. If equal arguments give equal bytes, a run
-that was killed and started again ends in the same bytes as one that never stopped.
+A step is a function of the state, the next item of the data and the step's number. It is dispatched
+and not awaited: while the devices compute, the figures of the step before are read and the next
+item is made. If equal arguments give equal bytes, a run that was killed ends in the bytes of a
+whole one.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
 A step is one compiled program over a mesh of devices. The rows of each microbatch are cut over all
 devices; parameters and the optimiser's state are on every device, or cut over the mesh axis "fsdp"
-(ZeRO; Rajbhandari et al., 2020), whose devices gather the parameters for each step. A scan passes
-the microbatches through the network one after the other, so that memory is that of one.
+(ZeRO; Rajbhandari et al., 2020), whose devices gather the parameters for each step. Microbatches
+pass through the network one after the other, so that memory is that of one.
 
-Equal settings on equal devices give equal bytes. On other numbers of devices, sums are rounded in
-another order: loss and gradients differ by less than 1e-5 of their size
-(tests/training/test_step.py).
+Equal settings on equal devices give equal bytes; on others, loss and gradients differ by less than
+1e-5 of their size (tests/training/test_step.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What all trainings over a mesh do alike: length, order of the data, the loop, what comes out.
-
-A training adds its settings, its batches and its loss (`jaxrag.training.step`).
-"""
+"""What all trainings over a mesh do alike: length, order of the data, the loop, what comes out."""
 
 from __future__ import annotations
 

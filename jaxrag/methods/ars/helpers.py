@@ -42,7 +42,6 @@ class _Checkpoint:
     """A trained helper.
 
     Attributes:
-      checkpoint: its directory.
       transfer: use it although it was trained for another source than this run's.
     """
 
@@ -57,11 +56,7 @@ class _Checkpoint:
         return short_name(self.checkpoint)
 
     def check(self, field: str) -> None:
-        """Refuses a missing checkpoint.
-
-        Raises:
-          InputError: no checkpoint is given, or it does not exist.
-        """
+        """InputError where no checkpoint is given, or it does not exist."""
         if not Path(self.checkpoint or "?").is_dir():
             raise InputError(
                 f"{self.checkpoint + ' is no directory. ' if self.checkpoint else ''}This method "
@@ -95,11 +90,7 @@ class RewriteRanker(_Checkpoint):
     )
 
     def load(self, loaded: LoadedRun) -> RerankerTool:
-        """Reads the checkpoint onto the devices.
-
-        Raises:
-          InputError: the directory holds no ranker, or one for another corpus or rewriter.
-        """
+        """Reads the checkpoint; InputError without a ranker, or for another corpus or rewriter."""
         source, ranker = scorer.read_source(self.checkpoint), scorer.load(self.checkpoint)
         if loaded.retriever is not None:
             model = loaded.method.rewriter.model  # pyright: ignore[reportAttributeAccessIssue]
@@ -142,9 +133,7 @@ class CountBandit(_Checkpoint):
     def load(self, loaded: LoadedRun) -> BanditTool:
         """Reads the checkpoint.
 
-        Raises:
-          InputError: the directory holds no bandit, or one for embeddings of another encoder, for
-            another order of rewrites or for another reader.
+        InputError where there is none, or one for another encoder, order of rewrites or reader.
         """
         encoder = self._encoder(loaded)
         bandit = load_bandit(Path(self.checkpoint), encoder=json.loads(encoder.identity))
@@ -166,13 +155,7 @@ class CountBandit(_Checkpoint):
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:
-    """Provenance of the labels of rewrites: the corpus and the rewriter.
-
-    Args:
-      method: a Config with the fields ``rewriter`` and ``reader``.
-      llm: the language model that rewrites.
-      corpus: the passages that rewrites are searched for in.
-    """
+    """Provenance of the labels of rewrites: the corpus, and the rewriter with its model ``llm``."""
     source = {
         "corpus": corpus.identity,
         "rewriter": {**_described_rewriter(method), "prompts": method.reader.prompts},
@@ -186,10 +169,7 @@ def rewards_source(
 ) -> dict[str, Any]:
     """Provenance of the rewards of K rewrites: rewriter, order, search and reader.
 
-    Args:
-      method: a Config with the fields of `jaxrag.methods.ars.rewards.Config`.
-      llm: the language model that reads, and rewrites unless the rewriter names another.
-      load: loads that one.
+    ``llm`` reads, and rewrites unless the rewriter names another, which ``load`` loads.
     """
     source = {name: describe(getattr(method, name)) for name in ("order", "search", "reader")}
     source["rewriter"] = _described_rewriter(method)

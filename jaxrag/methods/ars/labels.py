@@ -44,12 +44,10 @@ class Config:
     """The paper's settings.
 
     Attributes:
-      rewriter: generates the rewrites.
       search: of which only ``m``, the passages of each rewrite, matters.
       judge: judge of relevance; None labels by the gold passages alone.
       compared: share of the questions, drawn by their ids, that are judged in both ways (by word
         and by log-probability), so that the two can be compared.
-      reader: prompts of the rewriter.
     """
 
     name = "ars_labels"
@@ -103,11 +101,7 @@ class MakeLabels(TableJob):
     method = Config
 
     def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
-        """The labels of each question.
-
-        Raises:
-          InputError: the gold passages, by which alone labels are made, are of another corpus.
-        """
+        """The labels; InputError if gold passages are of another corpus and alone decide them."""
         run, method, cache = self.run, self.run.method, Path(self.run.cache)
         assert isinstance(method, Config)  # __post_init__ refuses any other
         corpus, dataset = open_index(run, cache).passages, load_data(run.data, cache)
@@ -140,11 +134,7 @@ def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any
     """The line of labels.jsonl that a question's record gives.
 
     Labels y_i by the model's word and by its log-probabilities, each null unless judged in this
-    way, and by the gold passages, null where these are unknown.
-
-    Args:
-      record: of a run with `Config`.
-      gold: whether the gold passages are of the corpus that was searched.
+    way, and by the gold passages, null unless these are of the corpus that was searched (``gold``).
     """
     trace = record["trace"]
     passages = [search["ids"] for search in trace["searches"]]

@@ -82,11 +82,7 @@ async def judge_all(
 
 
 async def judge(episode: Episode, passage: Passage, settings: RelevanceJudge) -> Judgement:
-    """Judges one passage.
-
-    Raises:
-      InputError: the role "relevance" of the prompts does not name its two words.
-    """
+    """Judges one passage; InputError where the role "relevance" does not name its two words."""
     question, layout = episode.question.text, prompts.load(settings.prompts)
     meaning = 'the one for relevant first, as words = ["relevant", "irrelevant"]'
     template = layout.role_with_words("relevance", 2, meaning)

@@ -1,8 +1,7 @@
 """Rewards from which ARS-RAG's bandit is trained: of the answers from K rewrites, for all K.
 
-The bandit is then trained from the table without a language model: the reward of arm k is that of
-the answer from the first k rewrites. The method `Config` gives these answers, the job `MakeRewards`
-writes the table that `jaxrag.methods.ars.bandit.reward_table` reads.
+The reward of arm k is that of the answer from the first k rewrites. The method `Config` gives these
+answers, the job `MakeRewards` writes the table that `jaxrag.methods.ars.bandit.reward_table` reads.
 
 Source: docs/methods, "ARS-RAG: rewards".
 """
@@ -95,8 +94,7 @@ class MakeRewards(TableJob):
     def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
         """The rewards of each question; contexts.npy and config.json are written beside them.
 
-        Raises:
-          InputError: the index has no encoder, or a question has no gold answer.
+        InputError where the index has no encoder, or a question no gold answer.
         """
         cache, config, data = Path(self.run.cache), records.config, self.run.data
         method, encoder = self.run.method, self._encoder(cache)
@@ -160,10 +158,7 @@ def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:
     """The line of rewards.jsonl that a question's record gives; entry k - 1 is of k rewrites.
 
     The base reward is 1 for a correct answer and 0 otherwise; of an open question 1 for an exact
-    match, otherwise token F1.
-
-    Raises:
-      InputError: the question has no gold answer.
+    match, otherwise token F1. InputError where the question has no gold answer.
     """
     scored = [accuracy(text, record["gold_answers"]) for text in record["trace"]["answers"]]
     if not scored[0]:

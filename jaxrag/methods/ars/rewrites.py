@@ -31,14 +31,12 @@ class Rewriter:
     """How rewrites are generated.
 
     Attributes:
-      n: number of rewrites.
       tokens: most new tokens of all rewrites together, unless the question is long.
       word_tokens: most new tokens of a rewrite for each word of the question. If rewrites of that
         length (and 8 tokens more each) exceed ``tokens``, these are the limit: a rewrite is about
         as long as its question. 0: ``tokens`` always.
       model: the language model that rewrites; None uses the run's, which also answers.
       temperature: of sampling; small models repeat themselves at 0 (not in the paper).
-      seed: of sampling.
     """
 
     n: int = 10
@@ -62,12 +60,7 @@ class Rewriter:
 
 
 class Rewrites(NamedTuple):
-    """The rewrites of a question.
-
-    Attributes:
-      texts: ``n`` rewrites in the order of generation.
-      filled: number of rewrites at the end that fill up the list and are not the model's.
-    """
+    """``n`` rewrites of a question as generated; the last ``filled`` fill up the list."""
 
     texts: tuple[str, ...]
     filled: int
@@ -81,11 +74,7 @@ def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rew
     from an earlier one only in case, blanks or punctuation. If fewer than ``n`` remain, the list is
     filled with the question, unless it is among them, and then with the rewrites again.
 
-    Args:
-      raw: the generation.
-      question: the question.
-      n: number of rewrites returned.
-      cut: the generation ran out of tokens, so its last line may be incomplete.
+    ``cut`` says that the generation ran out of tokens, so that its last line may be incomplete.
     """
     lines = [part for line in raw.splitlines() for part in _WITHIN.split(line) if part.strip()]
     numbered = [line for line in lines if _NUMBER.match(line)]

@@ -24,11 +24,8 @@ JUDGED = "judged"
 
 
 class Ordered(NamedTuple):
-    """Rewrites in the order in which they are used.
-
-    Attributes:
-      numbers: indices into the rewrites as generated, from 0.
-      scores: the scores that decided the order, in that order; empty for an order without scores.
+    """Indices of rewrites as generated, from 0, in the order in which they are used, and the scores
+    that decided it, in that order; empty for an order without scores.
     """
 
     numbers: tuple[int, ...]
@@ -124,11 +121,7 @@ class Fixed:
         check_limits(k=self.k)
 
     async def __call__(self, episode: Episode, n: int) -> int:
-        """K.
-
-        Raises:
-          InputError: it exceeds ``n``.
-        """
+        """K; InputError where it exceeds ``n``."""
         if self.k > n:
             raise InputError(f"count.k is {self.k}, and there are {n} rewrites.")
         return self.k
@@ -146,11 +139,7 @@ class Chosen:
         return Needs(search=True, vectors=self.bandit.context is None)
 
     async def __call__(self, episode: Episode, n: int) -> int:
-        """K = pi(x).
-
-        Raises:
-          InputError: the bandit was trained for another number of rewrites.
-        """
+        """K = pi(x); InputError for a bandit of another number of rewrites."""
         bandit, text = episode.helper(self.bandit), episode.question.text
         if bandit.encoder is not None:
             context = await Request(bandit.encoder, text)

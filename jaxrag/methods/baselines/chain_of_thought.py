@@ -1,9 +1,7 @@
 """Chain of thought (Wei et al. 2022), the row COT of ARS-RAG's table: reasoning, then the answer.
 
-One greedy generation with demonstrations of reasoning, without retrieval (`retrieve_and_read.COT`
-is another method, an expansion of queries). The answer is what the text states to be the answer
-(`jaxrag.text.stated_answer`); if it states none, its last sentence, and the trace marks it as junk.
-The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
+One greedy generation with demonstrations of reasoning, without retrieval. The answer is what the
+text states to be the answer; if it states none, its last sentence, marked as junk in the trace.
 
 Source: docs/methods, "Chain of thought".
 """
@@ -54,7 +52,6 @@ class Config:
 
 
 def _role(question: Question) -> str:
-    """The role of the question's prompt."""
     task = kinds.task_of(question)
     if task == "fact_checking":
         raise InputError(

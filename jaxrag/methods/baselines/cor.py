@@ -3,11 +3,8 @@
 1. The prompt shows n numbered passages; the model writes their numbers, the most reliable first.
 2. A second prompt answers the question from the first k of them.
 
-Chain of rank fine-tunes a small model for a domain to rank its documents before it answers; here an
-untuned model is prompted for both. ARS-RAG does not say how it ran CoR.
-
-Any output is a ranking: its numbers in order, each once. Unknown and repeated numbers are left out,
-and passages that it does not name follow in the order of the search; the trace counts all three.
+Unknown and repeated numbers are left out, and passages that the model does not name follow in the
+order of the search; the trace counts all three. The original fine-tunes a model to rank.
 
 Source: docs/methods, "CoR".
 """
@@ -31,8 +28,6 @@ class Config:
     Attributes:
       candidates: passages that the model ranks, all in one prompt.
       k: how many of them are read.
-      ranking_tokens: most new tokens of the ranking.
-      reader: prompts and decoding.
     """
 
     name = "cor"

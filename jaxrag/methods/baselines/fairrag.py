@@ -1,13 +1,11 @@
 """The stochastic retriever of Fair RAG (Kim & Diaz 2024), the row FairRAG of ARS-RAG's table.
 
 1. Of the n best passages, draw k without replacement by the Plackett-Luce model over the retrieval
-   scores, so that items of similar relevance get similar exposure over many draws.
+   scores.
 2. Answer the question from them, in the order of the draw.
 
-As in the released code, log-weights are (1 + s)^alpha with scores s scaled to [0, 1];
-``temperature`` divides them further (1 has no effect). The original draws 100 rankings a question,
-to measure expected exposure and expected utility of personalised generation. Here one is drawn, by
-``seed`` and the question's id, so that every run of the same settings draws the same.
+Log-weights are (1 + s)^alpha / temperature with scores s scaled to [0, 1]. One ranking is drawn, by
+``seed`` and the question's id.
 
 Source: docs/methods, "FairRAG".
 """
@@ -39,12 +37,9 @@ class Config:
     """Five passages, as in the released code, which draws them from all items of a user.
 
     Attributes:
-      candidates: the passages to draw from.
       k: how many are drawn (all, if there are fewer candidates).
       alpha: weight of the scores; 0 draws uniformly.
       temperature: towards 0, the draw becomes the ``k`` best in order.
-      seed: of all draws.
-      reader: prompts and decoding.
     """
 
     name = "fairrag"

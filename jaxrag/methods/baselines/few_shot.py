@@ -1,7 +1,6 @@
 """Few-shot prompting, the row LLM of ARS-RAG's table: demonstrations, then the question.
 
-Nothing is retrieved. `no_retrieval` is the same without demonstrations. The paper does not show its
-demonstrations; ours are those of the prompts.
+Nothing is retrieved. The demonstrations are those of the prompts.
 
 Source: docs/methods, "Few-shot".
 """

@@ -4,8 +4,7 @@
    its score is the probability of the word for relevant ("True"), summed over its tokens.
 2. The same model answers from the k best, in that order.
 
-RankRAG fine-tunes one model for both, and its figures need that checkpoint; here an untuned model
-is prompted.
+The original fine-tunes one model for both; here an untuned model is prompted.
 
 Source: docs/methods, "RankRAG".
 """
@@ -21,7 +20,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.episode import Candidates, Episode, Pool, Scored
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
-from jaxrag.types import InputError, Passage
+from jaxrag.types import Passage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +55,10 @@ class Config:
 
 
 async def _relevance(episode: Episode, pool: Pool) -> list[float]:
-    """For each passage the log-probability of the word for relevant.
-
-    Raises:
-      InputError: the prompt does not name its words.
-    """
+    """For each passage the log-probability of the word for relevant."""
     layout = prompts.load(episode.reader.prompts)
-    template = layout.role("relevance")
-    if not template.words:
-        raise InputError(
-            f"{layout.path} [relevance] has no words: give them with the one for relevant first, "
-            'as words = ["relevant", "irrelevant"].'
-        )
+    meaning = 'the one for relevant first, as words = ["relevant", "irrelevant"]'
+    template = layout.role_with_words("relevance", 2, meaning)
 
     async def score(passage: Passage) -> float:
         text = kinds.question_text(episode.question)

@@ -3,14 +3,9 @@ mixed by the passages' relevance.
 
     p(y|q) = sum_d lambda(d) p(y|q,d),    lambda = softmax of the retrieval scores.
 
-A closed question is answered by the option that is most probable under the mixture. For an open
-one, the original mixes the distributions of every token while it decodes. Here the model writes an
-answer from each passage, and the mixture chooses among these: p(y|q) is exact for each of them, but
-an answer that no single passage gives cannot win.
-
-REPLUG's second half, LSR, trains the retriever by the KL divergence between its distribution over
-the passages and that of the answer's probabilities: `jaxrag.methods.r3.jobs.TrainR3` with
-``training.phases="online"``, ``training.update.objective="kl"`` and ``search="reindexed"``.
+A closed question is answered by the option that is most probable under the mixture. To an open one
+the model writes an answer from each passage, and the mixture chooses among these; the original
+mixes at every token while it decodes. REPLUG's LSR is trained by `jaxrag.methods.r3.jobs.TrainR3`.
 
 Source: docs/methods, "REPLUG".
 """
@@ -41,10 +36,8 @@ class Config:
     """Ten passages, as in the paper.
 
     Attributes:
-      candidates: the passages, each of which is read alone.
       temperature: divides the retrieval scores in lambda. It must suit the retriever: inner
         products in the hundreds leave all weight on one passage.
-      reader: prompts and decoding.
     """
 
     name = "replug"

@@ -29,9 +29,7 @@ class Config:
       optimizer: writes the queries; if it is not shown C, nothing is extracted.
       search: passages of each query, how they are merged, how many are read. The paper reads the
         top 5 and does not say whether of each query or of all. Here each query finds 5, and 5 of
-        all are read, so that the prompt's length does not depend on the number of queries. "fusion"
-        puts every query's first passages, and those that several found, first ("concatenate" would
-        read the first query's alone).
+        all are read, those that several found first.
       search_question: whether the question is searched for, too. The paper does not.
       reader: prompts and decoding; ``passage_tokens`` are of C. Its prompts hold the data set's
         demonstrations, see `configs/errr.py`.

@@ -1,11 +1,11 @@
 """Training data of a query optimizer: the frozen reader, as teacher, writes queries.
 
-Nothing is searched for or answered by the method `Config`; from its traces, or those of ERRR or
-RRR, the job `MakeQueryPairs` makes pairs.jsonl. A line has ``question_id``, ``question``,
-``context`` (C; "" if none was extracted), ``input`` (of the student), ``queries`` (parsed from the
-teacher's text ``raw``), ``target`` (the queries in the student's format, "a; b **"), ``parseable``,
-and ``part``: "train", "held_out", or "test" for the test questions of a draw. If the teacher's text
-could not be parsed, ``queries`` is empty and ``target`` null, and training skips the line.
+From the traces of the method `Config`, or those of ERRR or RRR, the job `MakeQueryPairs` makes
+pairs.jsonl. A line has ``question_id``, ``question``, ``context`` (C; "" if none was extracted),
+``input`` (of the student), ``queries`` (parsed from the teacher's text ``raw``), ``target`` (the
+queries in the student's format, "a; b **"), ``parseable``, and ``part``: "train", "held_out", or
+"test" for the test questions of a draw. If the teacher's text could not be parsed, ``queries`` is
+empty and ``target`` null, and training skips the line.
 
 Source: docs/methods, "ERRR: frozen and trainable".
 """
@@ -43,7 +43,6 @@ class Config:
       student: input of the model to be trained; give the same to the method that uses it.
       held_out: share of the questions, drawn by their ids, that is held out of training, for early
         stopping.
-      reader: prompts and decoding.
     """
 
     name = "errr_pairs"
@@ -90,24 +89,15 @@ class MakeQueryPairs(TableJob):
 
 
 def assigned(question_id: str, drawn: str, held_out: float) -> str:
-    """The part of a question: "test" if it was drawn as such, else "held_out" or "train".
-
-    Args:
-      question_id: decides between the last two, see `in_share`.
-      drawn: the part of the data that the question is from.
-      held_out: share of the other questions that is held out of training.
-    """
+    """The part of a question: "test" if ``drawn`` as such, else "held_out" or "train" by its id."""
     if drawn == "test":
         return drawn
     return "held_out" if in_share(question_id, held_out) else "train"
 
 
 def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> dict[str, Any]:
-    """The line of pairs.jsonl that a question's record gives.
-
-    Raises:
-      InputError: the question failed, has no queries in its trace, or the student is to be shown
-        a context that was not extracted.
+    """The line of pairs.jsonl that a question's record gives. InputError if the question failed,
+    has no queries in its trace, or the student is to be shown a context that was not extracted.
     """
     trace, name = record.get("trace") or {}, record["question_id"]
     if record.get("error") or "queries" not in trace:

@@ -30,12 +30,9 @@ _NO_QUERY = frozenset(("none", "n a", "no query", "no queries"))
 
 
 class ParsedQueries(NamedTuple):
-    """Search queries of a generation.
+    """One or more distinct queries of a generation, and how many were dropped beyond the limit.
 
-    Attributes:
-      texts: one or more distinct queries.
-      parsed: False if the generation has no query, and ``texts`` is the question itself.
-      dropped: number of queries beyond the limit.
+    ``parsed`` is False if the generation has no query, and the only text is the question itself.
     """
 
     texts: tuple[str, ...]

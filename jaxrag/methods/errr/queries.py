@@ -98,10 +98,8 @@ class Trained:
     """A trained query optimizer writes the queries: the trainable variants.
 
     Attributes:
-      reads: its input.
       model: its checkpoint and engine: a T5 or a decoder.
       tokens: most new tokens of all queries together.
-      most: as in `Prompted`.
     """
 
     reads: StudentInput = StudentInput()
@@ -149,14 +147,9 @@ def parse_generation(question: Question, generation: Generation, most: int) -> P
 async def search_for(
     episode: Episode, texts: Sequence[str], search: Search, *, search_question: bool
 ) -> Pool:
-    """Searches for several queries and merges their results.
+    """The merged results of several queries, the most important one first.
 
-    Args:
-      episode: of the question, which is searched for first if ``search_question``, unless it is
-        among the queries.
-      texts: the queries, the most important one first.
-      search: passages of each query, how they are merged, and how many are read.
-      search_question: whether the question is searched for, too.
+    The question is searched for before them if ``search_question``, unless it is among them.
     """
     question = episode.question.text
     return await search(

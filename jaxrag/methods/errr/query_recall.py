@@ -43,7 +43,6 @@ class QueryRecall:
     Attributes:
       written: what a student wrote for pairs held out, beside its teacher: held_out.jsonl of
         `jaxrag.methods.errr.student`, or its directory.
-      index: the retriever.
       data: holds the pairs' questions; those without gold passages are left out.
       depths: the k of recall@k. Each query finds the greatest k, and of several queries'
         results, merged, the first k count: no writer gets more passages than another.
@@ -51,7 +50,6 @@ class QueryRecall:
       most: queries of a question that are searched for.
       leakage: "keep" evaluates a retriever on questions that it was trained on, which is otherwise
         refused (see `jaxrag.data.leakage`).
-      cache: where data sets and indexes are kept.
     """
 
     written: str
@@ -69,10 +67,8 @@ class QueryRecall:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Compares the queries; the path is that of the rows of the table, query_recall.jsonl.
-
-        Raises:
-          InputError: there is no such file, it is damaged, or it is not of these questions; or the
-            retriever was trained on some of them.
+        InputError if the file is missing, damaged or not of these questions; or the retriever was
+        trained on some of them.
         """
         made = "jaxrag run with configs/errr.py:train_optimizer@SIZE"
         file = locate_file(self.written, HELD_OUT, field="written", made=made)

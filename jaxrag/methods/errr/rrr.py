@@ -22,14 +22,7 @@ from jaxrag.types import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings; all but ``rewriter`` as in `errr.Config`.
-
-    Attributes:
-      rewriter: writes the queries, without C.
-      search: passages of each query, how they are merged, how many are read.
-      search_question: whether the question is searched for, too.
-      reader: prompts and decoding.
-    """
+    """The paper's settings; ``rewriter`` writes the queries, the others are as in `errr.Config`."""
 
     name = "rrr"
     needs = Needs(search=True)

@@ -5,11 +5,10 @@ student in ``optimizer`` (the parameters that were best on the held-out pairs), 
 held-out pairs before and after training in ``held_out.jsonl``, and their metrics with intervals in
 ``query_optimizer.jsonl``, see `StudentEvaluator`.
 
-Each line of the file of pairs, pairs.jsonl, has ``question_id``, ``input``, ``target`` and
-``part``: "train", "held_out", or "test", which is ignored. A target of null, where the teacher's
-output could not be parsed, is left out; the number of these lines is logged. Optional is
-``question``, the question's text, for the checkpoint's record of what it was trained on; without
-it, the record has the input.
+Each line of the file of pairs, pairs.jsonl, has ``question_id``, ``input``, ``target`` (null is
+left out) and ``part``: "train", "held_out", or "test", which is ignored. Optional is ``question``,
+the question's text, for the checkpoint's record of what it was trained on; without it that has the
+input.
 """
 
 from __future__ import annotations
@@ -96,11 +95,7 @@ def outcome(
     downstream: Downstream, model: LanguageModel, question_ids: Sequence[str]
 ) -> Float[np.ndarray, " q"]:
     """The metric of each question with ``model`` as the helper; NaN where it is undefined.
-
-    The reader's answers are stored, so that the same queries are not read for twice.
-
-    Raises:
-      InputError: none of the questions is among the run's, or one failed.
+    InputError if none of the questions is among the run's, or one failed.
     """
     run, student = downstream.run, {downstream.helper: LanguageModelTool(model)}
     dataset, questions, tools, *_ = load(run, given=student)
@@ -137,11 +132,8 @@ PARTS = ("train", "held_out", "test")
 
 
 def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
-    """The training pairs and the held-out pairs of a file.
-
-    Raises:
-      InputError: a field is missing or invalid (the line is named), or one of the two parts has no
-        pair.
+    """The training pairs and the held-out pairs of a file. InputError if a field is missing or
+    invalid (the line is named), or one of the two parts has no pair.
     """
     pairs: dict[str, list[TextPair]] = {part: [] for part in PARTS}
     untargeted = 0
@@ -199,12 +191,7 @@ class StudentEvaluator:
     ``accuracy``    1 if the target has the largest log-probability of all labels, summed over
                     their tokens
 
-    Args:
-      student: network and tokenizer.
-      pairs: held-out pairs.
-      task: kind of their targets.
-      encoder: of queries; only for queries.
-      labels: all labels; only for labels.
+    ``encoder`` is for queries alone, ``labels``, all of them, for labels.
     """
 
     def __init__(
@@ -303,12 +290,9 @@ class TrainQueryOptimizer:
       pairs: the file of pairs, or its directory.
       checkpoint: the T5 or decoder to start from; "" creates a T5 of the shape ``new``.
       new: shape of a new T5.
-      training: steps, batches, optimiser and evaluation.
-      task: kind of targets: "queries", or "labels" of a classifier.
       max_source, max_target: maximum tokens of inputs and targets, which are truncated.
       evaluated: number of held-out pairs evaluated during training, from the first; 0 is all. The
         table at the end is of all.
-      encoder: of queries, for their similarity.
       dtype: "float32" or "bfloat16"; "" is float32 on CPUs and bfloat16 on accelerators.
       downstream: a method evaluated with the student during training.
       leakage: what happens to training pairs whose input is that of a held-out one, see
@@ -340,10 +324,8 @@ class TrainQueryOptimizer:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a student, or continues its training; the outcome's path is the checkpoint.
-
-        Raises:
-          InputError: pairs, checkpoint or settings are invalid, ``workdir`` belongs to another job,
-            or the loss is NaN.
+        InputError if pairs, checkpoint or settings are invalid, ``workdir`` belongs to another job,
+        or the loss is NaN.
         """
         made = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
         file = locate_file(self.pairs, PAIRS, field="pairs", made=made)

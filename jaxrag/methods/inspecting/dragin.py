@@ -9,18 +9,11 @@
 5. Continue the text from the passages found, which stay until others replace them; go to 2. After
    ``max_retrievals`` searches, the text is not scored any more.
 
-Our readings of the paper. Attention is the last layer's, mean over heads, over all that the model
-reads; the released code feeds the generated text alone for RIND, and question and text for QFS,
-takes maxima before the mean over heads, and counts a token's attention to itself. The paper's
-scores are used as they are; the released code divides the attention received by the mean of the
-sentence (``fidelity="released"``), to which its thresholds belong. It drops the whole sentence at a
-hit, and writes one sentence from passages before it continues without any; here, as in the paper,
-the text is cut at the word. As released, the first sentence from new passages is not scored, or the
-same word would be cut again and again. Its query has content words by part of speech (spaCy); ours
-has distinct words that are not in a list of stopwords, and a word's attention is the sum over all
-its tokens.
+Attention is the last layer's, mean over heads, over all that the model reads. In ``fidelity``
+"released" it is divided by the mean of the sentence. As released, the first sentence from new
+passages is not scored, or the same word would be cut again and again.
 
-Source: docs/methods, "DRAGIN".
+Source and differences from the released code: docs/methods, "DRAGIN".
 """
 
 from __future__ import annotations
@@ -57,12 +50,8 @@ class Config:
 
     Attributes:
       theta: retrieve at a score above it.
-      fidelity: "released" divides the attention received by the mean of its sentence; ``theta``
-        depends on it.
-      query_words: most words of a query.
-      candidates, select: which passages, for each query.
+      fidelity: as above; ``theta`` depends on it.
       reader: prompts and decoding; its ``answer_tokens`` are not used.
-      tokens: most new tokens of a generation.
       max_retrievals: most searches; text after the last is not scored.
     """
 
@@ -141,7 +130,6 @@ class Trigger(NamedTuple):
     """Where a text is cut, and why.
 
     Attributes:
-      word: the first word that is cut off.
       start: the first character of the continuation that contains it.
       kept: number of tokens of that continuation before it.
       token: index in the continuation of the token whose score is too high.

@@ -10,15 +10,11 @@
 4. Read the answer twice, from the steps alone and from the passages alone; take the less uncertain
    reading.
 
-Our readings of the paper. "The hidden state" is the output of the layer's MLP, as in the released
-code, to whose states its threshold of -6 belongs; ``state="residual"`` is the residual stream after
-the layer, whose entries are larger. Samples
-are drawn from all tokens at temperature 1 (released: from the 50 most probable ones up to 0.9). An
-answer that states none is asked for with the words that lead to it, at the uncertainty of the text
-before them. As released, words of the question and of the previous step are always confident, and
-stopwords are left out (released: by part of speech; here: by a list of ours).
+An answer that states none is asked for with the words that lead to it, at the uncertainty of the
+text before them. As released, words of the question and of the previous step are always confident,
+and stopwords are left out.
 
-Source: docs/methods, "SeaKR".
+Source and differences from the released code: docs/methods, "SeaKR".
 """
 
 from __future__ import annotations

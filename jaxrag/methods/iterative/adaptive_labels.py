@@ -1,13 +1,12 @@
 """Training data of Adaptive-RAG's classifier: which of the three strategies answer a question.
 
 Jeong et al. (2024), section 3.2: a question's label is the simplest strategy that answers it
-rightly; if none does, the bias of its data set decides: one search for single-hop questions,
-several for multi-hop ones. The labels are in the trace of the method `Config`, whose answer is that
-of IRCoT's loop. From these the job `MakeComplexityPairs` makes pairs.jsonl, a line a question:
-``question_id``, ``part`` ("train" or "held_out", drawn by the id), ``input`` and ``target``, what
-the classifier is given and is to write, and ``label_from``: "silver" where a strategy answered
-rightly, "bias" where the data set decided. ``complexity.json`` counts them. A training needs
-questions of one hop and of more: join the files of several data sets.
+rightly; if none does, the bias of its data set decides. The labels are in the trace of the method
+`Config`, whose answer is that of IRCoT's loop. From these the job `MakeComplexityPairs` makes
+pairs.jsonl, a line a question: ``question_id``, ``part`` ("train" or "held_out", drawn by the id),
+``input`` and ``target``, what the classifier is given and is to write, and ``label_from``: "silver"
+where a strategy answered rightly, "bias" where the data set decided; complexity.json counts them. A
+training needs questions of one hop and of more: join the files of several data sets.
 
 Source: docs/methods, "Adaptive-RAG".
 """
@@ -68,12 +67,9 @@ class Config(Strategies):
     async def answer(self, episode: Episode) -> Reply:
         """Answers by all three strategies; the trace is that of the last, with all searches.
 
-        ``trace["strategies"]`` has the answer of each and whether it is right. ``trace["label"]``
-        has the simplest right one under "silver" (None if none is right), and the label for
-        training under "strategy" (None if the question is left out).
-
-        Raises:
-          InputError: the question has no gold answer.
+        ``trace["strategies"]`` has each answer and whether it is right; ``trace["label"]`` the
+        simplest right strategy ("silver") and the one to train on ("strategy"), or None. InputError
+        if the question has no gold answer.
         """
         question, names = episode.question, get_args(Strategy)
         if not question.answers:
@@ -107,9 +103,7 @@ class MakeComplexityPairs(TableJob):
 
     def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
         """The pairs of the questions that have a label; their counts go into complexity.json.
-
-        Raises:
-          InputError: no question is left to train on.
+        InputError if no question is left to train on.
         """
         method = self.run.method
         assert isinstance(method, Config)  # __post_init__ refuses any other

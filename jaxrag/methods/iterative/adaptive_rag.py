@@ -39,7 +39,6 @@ class Strategies:
     Attributes:
       candidates, select: passages of the single search of "single"; None for no search at all.
       loop, answer_from: settings of "multi", as in `ircot`.
-      reader: prompts and decoding.
     """
 
     candidates: Candidates | None = OnePath(n=4)
@@ -79,7 +78,6 @@ class Classified:
     """The strategy by a trained classifier; its prompt is role "complexity" of the reader's.
 
     Attributes:
-      classifier: a T5 or a decoder.
       asked: "logprob" takes the most probable of its three labels (ties go to the simplest);
         "text" takes the label that it writes, or B if it writes none, which the trace marks.
     """
@@ -152,11 +150,7 @@ class Config(Strategies):
 
 
 def classifier_template(name: str) -> prompts.Template:
-    """The classifier's prompt, in training and in use: role "complexity" of a prompt set.
-
-    Raises:
-      InputError: it does not name the three labels.
-    """
+    """The role "complexity" of a prompt set, in training and in use; InputError without 3 words."""
     meaning = 'the labels of no, one and several searches, as words = ["A", "B", "C"]'
     return prompts.load(name).role_with_words("complexity", len(get_args(Strategy)), meaning)
 

@@ -11,13 +11,10 @@ The answer is written sentence by sentence:
 
 The answer is read from the text as in `chain_of_thought`; if it states none, it is marked as junk.
 
-Differences from the original. It asks text-davinci-003 with demonstrations for each data set. Its
-released code searches by the question before it begins, and continues with the last passages found;
-here, as in the paper's formulas, passages serve the one sentence that needed them. It looks 64
-tokens ahead and cuts there; here generation stops at the end of the sentence, and whichever mark
-ended it before a blank is restored as a full stop. It masks tokens; here whole words are masked.
+Generation stops at the end of a sentence; whichever mark ended it before a blank is restored as a
+full stop.
 
-Source: docs/methods, "FLARE".
+Source and differences from the original: docs/methods, "FLARE".
 """
 
 from __future__ import annotations
@@ -67,11 +64,9 @@ class Config:
     """As released for 2WikiMultihopQA, but for ``max_sentences``: the original limits tokens.
 
     Attributes:
-      gate: when to retrieve.
       candidates, select: which passages, for each sentence that needs some.
       reader: prompts and decoding; its ``answer_tokens`` are not used.
       sentence_tokens: most new tokens of a sentence; a longer one is cut there.
-      max_sentences: most sentences.
     """
 
     name = "flare"

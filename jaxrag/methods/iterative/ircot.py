@@ -6,10 +6,7 @@
 4. Read the answer from all passages (the paper's separate reader, here the one that asks for the
    answer alone) or from the reasoning itself.
 
-Differences from the original: its demonstrations are written for each data set, and its reader may
-reason anew; here a repeated sentence ends the loop.
-
-Source: docs/methods, "IRCoT".
+Source and differences from the original: docs/methods, "IRCoT".
 """
 
 from __future__ import annotations
@@ -54,7 +51,6 @@ class Config:
     """The paper's limits, with 4 passages a search.
 
     Attributes:
-      loop: its limits.
       answer_from: text that the answer is read from.
       reader: prompts and decoding; roles "reason", and those that answer from passages.
     """

@@ -16,10 +16,7 @@ Any other text has a defined effect, too:
   out, the oldest first ("dropped").
 - After ``max_steps`` the answer is empty, as in the original, or read from what was found.
 
-Differences from the original: it searches Wikipedia by title; here an index is searched, and a
-title match is a setting. It continues after a repeated action.
-
-Source: docs/methods, "ReAct".
+Source and differences from the original: docs/methods, "ReAct".
 """
 
 from __future__ import annotations
@@ -55,7 +52,6 @@ class Pages:
     """The passages that a search shows in its observation.
 
     Attributes:
-      n: passages of a search.
       show: how many of them the observation shows, best first.
       sentences: first sentences shown of each; 0 shows all.
       by: "rank" shows the best passages; "title", as in the original, those whose title is the
@@ -78,9 +74,6 @@ class Config:
     """The paper's settings for HotpotQA.
 
     Attributes:
-      max_steps: most steps.
-      step_tokens: most new tokens of a thought and its action.
-      pages: passages that a search shows.
       repeats: how many repeated actions end the loop.
       on_limit: the answer if the loop ends without one: "empty", as in the original; "answer" asks
         for it, from the passages that were shown.

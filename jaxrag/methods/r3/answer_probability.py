@@ -1,8 +1,7 @@
 """Reads the passages from which the gold answer is most probable (R3, Table 6).
 
-The ``n`` best passages are put into the order of P(y|q,d), each read alone, and the first ``k`` are
-read together. It knows the gold answer, so it is a bound on what a retriever could gain, not a
-method to compare with.
+The passages of a pool are put into the order of P(y|q,d), each read alone, and the first ``k`` are
+read together: a bound on what a retriever could gain, not a method to compare with.
 
 Source: docs/methods, "R3: ablations".
 """
@@ -23,13 +22,7 @@ from jaxrag.types import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's pool of 100 passages.
-
-    Attributes:
-      candidates: the pool.
-      k: passages that are read.
-      reader: prompts and decoding.
-    """
+    """The paper's pool of 100 passages, of which ``k`` are read."""
 
     name = "answer_probability"
     needs = Needs(scores=True)
@@ -42,11 +35,7 @@ class Config:
         check_limits(k=self.k)
 
     async def answer(self, episode: Episode) -> Reply:
-        """Searches, scores each passage by the gold answer's probability, then reads.
-
-        Raises:
-          InputError: the question has no gold answer.
-        """
+        """Scores and reads; InputError where the question has no gold answer."""
         question = episode.question
         if not question.answers:
             raise InputError(f"Question {question.id} has no gold answer to score passages by.")

@@ -1,8 +1,4 @@
-"""Training of a retriever's towers, SiDR's or DPR's: batches, losses, the step, and the loop.
-
-Trainings differ in how they choose passages: by gold ones (`jaxrag.methods.r3.supervised_training`)
-or by their effect on a language model (`jaxrag.methods.r3.training`).
-"""
+"""Training of a retriever's towers, SiDR's or DPR's: batches, losses, the step, and the loop."""
 
 from __future__ import annotations
 
@@ -70,7 +66,6 @@ class ContrastiveBatch(NamedTuple):
     """Tokenised questions and passages of a step.
 
     Attributes:
-      queries: n questions.
       passages: m passages of each question, the positive first.
       targets: log P(y|q,d) of each passage of each question, for the objective "kl".
     """
@@ -92,13 +87,8 @@ def make_step(
 ) -> TrainStep:
     """The training step; cached, so that equal arguments compile once.
 
-    Args:
-      module: the network of both towers.
-      settings: loss and optimiser.
-      steps: length of the learning-rate schedule.
-      microbatch: questions that are embedded at a time, with their passages, on all devices.
-      mesh: see `jaxrag.training.step.training_mesh`.
-      seed: of dropout.
+    ``steps`` is the length of the learning-rate schedule, ``microbatch`` counts questions that are
+    embedded at a time, with their passages, on all devices; ``seed`` is of dropout.
     """
     trained, loss = module.clone(dropout=settings.dropout), _loss(module, settings)
     gradient = grad_cache(functools.partial(_vectors, trained), loss)
@@ -232,20 +222,14 @@ def train_towers(
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
 
     Args:
-      encoder: with the initial parameters; its limits of lengths apply in training.
-      data: endless items.
-      settings: length, batches, loss and optimiser.
-      directory: for checkpoints and metrics.
+      encoder: with the initial parameters.
       questions: number of training questions, which ``settings.epochs`` refers to.
-      name: label of the progress line.
       step: (step of a batch, state, item, its number) -> (state, metrics); by default items are
         batches.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
-      devices: see `jaxrag.training.step.training_mesh`.
 
-    Raises:
-      InputError: settings do not fit the devices or ``directory``, or the loss is NaN.
+    InputError if settings do not fit the devices or ``directory``, or the loss is NaN.
     """
     steps = settings.steps_over(questions)
     module: Any = encoder.module  # hashable, which the type checker cannot infer

@@ -1,9 +1,8 @@
 """R3's environment: a frozen language model that reads a question and one passage.
 
 Its generations decide which passages of a question's pools help; its probabilities label passages
-during training. All requests go through the scheduler, which batches those of many questions, and
-through the store, so no result is computed twice with the same model: not in the other phase, not
-after an interruption, not in another run.
+during training. All requests go through the scheduler and the store, so that no result is computed
+twice with the same model.
 
 Source: docs/methods, "R3: pools and thresholds" and "R3: labels and draws".
 """
@@ -89,11 +88,7 @@ class Environment:
         on_batch: Callable[[str, int], None] = lambda name, size: None,
     ) -> Iterable[tuple[Any, Any]]:
         """Runs coroutines in the scheduler; pairs of id and value in the order of completion.
-
-        ``on_batch`` is called as `Scheduler` says.
-
-        Raises:
-          InputError: a question failed; the message names its id.
+        InputError if a question failed; the message names its id.
         """
         for outcome in Scheduler(store, live=self.live, on_batch=on_batch).run(tasks):
             if outcome.error is not None:
@@ -139,19 +134,9 @@ def make_pools(
     "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
     is "left_out".
 
-    Of several processes each generates and scores for its share of the questions, see
-    `jaxrag.models.processes`.
-
-    Args:
-      questions: to train on, each with gold answers.
-      found: the passages of each question by its id, most relevant first.
-      passages: the corpus.
-      environment: the language model.
-      store: keeps its results.
-      path: replaced.
-
-    Raises:
-      InputError: all questions were excluded (reasons are counted), or `Environment.run` failed.
+    ``found`` has the passages of each question by its id, most relevant first. Of several processes
+    each generates and scores for its share of the questions. InputError if all questions were
+    excluded (reasons are counted), or `Environment.run` failed.
     """
 
     async def both(question: Question) -> tuple[list[bool], list[tuple[float, ...]]]:

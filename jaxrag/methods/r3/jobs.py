@@ -73,7 +73,6 @@ class _Supervised:
     Attributes:
       data: training questions, all over one corpus.
       negatives: the retriever of hard negatives, such as BM25.
-      training: its settings.
       evaluation_data: questions whose recall is evaluated, over the same corpus or another.
       evaluation_limit: how many of each.
       evaluated_later: further data that the retriever, or what it is the start of, is evaluated on;
@@ -82,7 +81,6 @@ class _Supervised:
       distant: see `jaxrag.methods.r3.supervised_training.mine`.
       leakage: what happens to training questions that are among the evaluated ones, or in the split
         that papers evaluate, see `jaxrag.data.leakage`.
-      cache: directory of data sets and indexes.
     """
 
     retriever_name: ClassVar[str]
@@ -107,10 +105,8 @@ class _Supervised:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a retriever, or resumes its training; the path is that of the checkpoint.
-
-        Raises:
-          InputError: data or settings do not fit, evaluated questions are trained on, ``workdir``
-            is another job's, or the loss is NaN.
+        InputError if data or settings do not fit, evaluated questions are trained on, ``workdir``
+        is another job's, or the loss is NaN.
         """
         cache = Path(self.cache)
         evaluation = [load_data(settings, cache) for settings in self.evaluation_data]
@@ -142,7 +138,6 @@ class _Supervised:
         return trained(directory / RETRIEVER)
 
     def _evaluation(self) -> Evaluate | None:
-        """Evaluates the retriever during the training; None does not."""
         return None
 
     def _examples(self, datasets: Sequence[Dataset]) -> list[supervised_training.Example]:
@@ -261,11 +256,8 @@ class TrainR3:
     Attributes:
       start: the initial retriever: SiDR, whose search must be "late"; or DPR, whose ``search`` must
         be "reindexed".
-      data: training questions.
       evaluation_data: questions whose accuracy is evaluated, over the same corpus or another.
-      model: the language model.
       method: how questions are answered; training reads one passage at a time.
-      training: its settings.
       search: how passages are retrieved in training: "late", R3's; "beta", without reranking;
         "reindexed", by passage vectors that are recomputed every ``reindex_every`` steps.
       reindex_epochs: the same in epochs, passes over the questions with pools; 0 uses the steps.
@@ -311,11 +303,9 @@ class TrainR3:
         """Trains a retriever, or resumes its training; the path is that of the checkpoint.
 
         Of several processes (`jax.distributed`) each has a language model, which reads for its
-        share of the questions.
-
-        Raises:
-          InputError: data or settings do not fit, no question can be trained on, evaluated
-            questions are trained on, ``workdir`` is another job's, or the loss is NaN.
+        share of the questions. InputError if data or settings do not fit, no question can be
+        trained on, evaluated questions are trained on, ``workdir`` is another job's, or the loss is
+        NaN.
         """
         cache = Path(self.cache)
         evaluation_data = load_data(self.evaluation_data, cache)
@@ -411,10 +401,8 @@ class TrainR3:
     def _evaluation(
         self, dataset: Dataset, at_step: Callable[..., Any], llm: LanguageModelTool, store: Store
     ) -> Evaluate:
-        """Whether the answer to a question ("rag_accuracy") and the first passage that was read
-        ("ir_accuracy") contain a gold answer.
-
-        ``at_step`` gives the evaluated corpus as the encoder of a step searches it.
+        """Whether the answer ("rag_accuracy") and the first passage that was read ("ir_accuracy")
+        contain a gold answer. ``at_step`` gives the corpus as the encoder of a step searches it.
         """
         questions = dataset.questions[: self.evaluation_limit or None]
 

@@ -1,13 +1,11 @@
 """R3's labels: which passages help the language model, and which mislead it.
 
-Before training, the language model answers each question from each passage of its pool alone. A
-passage is positive if that answer contains a gold answer, else negative. The probabilities P(y|q,d)
-of a gold answer y give two thresholds:
+A passage of a question's pool is positive if the answer that the model writes from it alone has a
+gold answer in it, else negative. The probabilities P(y|q,d) of a gold answer y give two thresholds:
 
     tau+ = max P(y|q,d) over the negatives,    tau- = min P(y|q,d) over the positives.
 
-In training, retrieved passages are labelled by P alone, without generating. Probabilities are
-natural logarithms throughout. Points that the paper leaves open are settings of `Rules`.
+In training, retrieved passages are labelled by P alone. Probabilities are natural logarithms.
 
 Source: docs/methods, "R3: pools and thresholds", "R3: labels and draws", "R3: open points".
 """
@@ -62,12 +60,9 @@ class Rules:
 
 
 class LabelledPool(NamedTuple):
-    """The passages of a question before training, and their thresholds.
+    """The passages of a question before training, as rows, most relevant first.
 
-    Attributes:
-      positives, negatives: rows of passages, most relevant first.
-      above: log tau+ for each gold answer.
-      below: log tau- for each gold answer.
+    ``above`` and ``below`` are its thresholds log tau+ and log tau- for each gold answer.
     """
 
     positives: tuple[int, ...]
@@ -82,12 +77,7 @@ class LabelledPool(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The passages of a question in one step.
-
-    Attributes:
-      positive, negative: rows of passages.
-      online: whether each was just retrieved, rather than drawn from the pool.
-    """
+    """The passages of a question in one step, and whether each was just retrieved ("online")."""
 
     positive: int
     negative: int
@@ -101,11 +91,10 @@ def make_pool(
 
     Args:
       passages: rows, most relevant first.
-      passes: whether the answer generated from each contains a gold answer.
+      passes: whether the answer from each contains a gold answer.
       logprobs: log P(y|q,d) of each passage, for each gold answer.
 
-    Raises:
-      InputError: a value is not a log-probability.
+    InputError if a value is not a log-probability.
     """
     for passage, row in zip(passages, logprobs, strict=True):
         if not row or len(row) != len(logprobs[0]) or not all(p <= 0 for p in row):
@@ -171,12 +160,7 @@ def draw(
 ) -> Drawn:
     """A positive and a negative passage: retrieved ones if there are any, else from the pool.
 
-    Args:
-      found: rows of retrieved passages, most relevant first.
-      labels: of the first of them, or all.
-      pool: the question's.
-      rules: of the draw.
-      random: the same state gives the same passages.
+    ``found`` are rows of retrieved passages, most relevant first; ``labels`` of the first of them.
     """
     labelled = list(zip(found, labels, strict=False))
     negatives = [passage for passage, label in labelled if label == NEGATIVE]
@@ -207,15 +191,9 @@ def with_both(
 ) -> list[int]:
     """``count`` passages of a question, at least one of them positive and one negative.
 
-    They are the first passages retrieved, or passages of the pools at random where those are too
-    few. A missing positive or negative is drawn from the pools and takes the last place.
-
-    Args:
-      found: rows of retrieved passages, most relevant first; empty in the warm-up.
-      labels: of all of them.
-      pool: the question's.
-      count: at least 2.
-      random: the same state gives the same passages.
+    They are the first passages retrieved (``found``, none in the warm-up), or passages of the pools
+    at random where those are too few. A missing positive or negative is drawn from the pools and
+    takes the last place. ``count`` is at least 2.
     """
     known = dict.fromkeys(pool.positives, POSITIVE) | dict.fromkeys(pool.negatives, NEGATIVE)
     known = dict(zip(found, labels, strict=True)) | known

@@ -1,8 +1,7 @@
 """R3: a frozen language model reads the passages of a retriever that was trained for it.
 
 R3 trains the retriever alone (`jaxrag.methods.r3.training`), so answering is plain: search, then
-answer from one passage or ten. Prompts depend on the kind of question: open, statement to check, or
-multiple choice; answers are scored by containment.
+answer from one passage or ten. Answers are scored by containment.
 
 Source: docs/methods, "R3: answering".
 """

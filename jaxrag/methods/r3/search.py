@@ -92,12 +92,8 @@ class BetaSearch:
 class VectorSearch:
     """The ``m`` best by vectors of the last indexing.
 
-    Attributes:
-      encoder: the initial parameters.
-      passages: the corpus.
-      directory: holds one index per indexing; a resumed run reuses them.
-      every: steps from one indexing to the next.
-      m: passages found.
+    ``encoder`` has the initial parameters. ``directory`` holds one index per indexing, every
+    ``every`` steps; a resumed run reuses them.
     """
 
     encoder: TowersEncoder

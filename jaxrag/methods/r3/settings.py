@@ -26,22 +26,17 @@ class Update:
       objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
       form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`; of DPR's vectors,
         "dpr" or "paper", which then is `jaxrag.functional.losses.symmetric_contrastive`.
-      temperature: of E(q) . E(d) in the loss. Vectors are divided by its square root, so the root
-        scales E . T. It does not change the order of search results. The paper's is 1. If inner
-        products start in the hundreds, one wrong passage costs hundreds of nats; a rate of 5e-5
-        without a long warm-up then destroys the network, 2e-5 does not (docs/training.md).
+      temperature: of E(q) . E(d) in the loss; its root scales E . T. The paper's is 1. If inner
+        products start in the hundreds, a rate of 5e-5 without a long warm-up destroys the network
+        (docs/training.md).
       target_temperature: of the targets of "kl".
       top: entries that sparsified vectors keep besides those of the text's own tokens; 0 disables
         sparsification.
-      learning_rate: the highest.
-      warmup: steps of linear warm-up from 0.
       decay: whether the rate then decays linearly to 0 over the remaining steps.
-      weight_decay: AdamW's.
       clip: largest norm of a gradient; 0 disables clipping.
-      mean: whether the paper's loss, a sum over the batch, is divided by the batch size. This
-        hardly changes AdamW's steps, but it changes the effect of ``clip``.
-      dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own is 0.1. R3 and SiDR do
-        not mention it.
+      mean: whether the paper's loss, a sum over the batch, is divided by the batch size, which
+        changes the effect of ``clip``.
+      dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own is 0.1.
     """
 
     objective: Objective = "contrastive"
@@ -74,7 +69,6 @@ class RetrieverTraining(TrainingSettings):
 
     Attributes:
       batch, microbatch: questions, with their passages.
-      update: loss and optimiser.
       warmup_epochs: epochs of linear warm-up of the learning rate, instead of ``update.warmup``
         steps; 0 uses that.
       evaluations: number of evaluations, evenly spaced, in place of ``evaluate_every``; without
@@ -128,9 +122,6 @@ class SupervisedTraining(RetrieverTraining):
     The defaults are those of SiDR's released code: batches of 128, one hard negative of BM25, AdamW
     at 2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its loss is
     ``update.form`` "released", its warm-up ``warmup_epochs`` 1.
-
-    Attributes:
-      negatives: hard negatives of a question.
     """
 
     negatives: int = 1
@@ -148,12 +139,10 @@ class R3Training(RetrieverTraining):
       phases: "both"; "offline" draws from the pools throughout (plain contrastive learning);
         "online" has no warm-up.
       warmup: share of the steps that draw from the pools.
-      rules: labels and draws.
       ahead: passages of a question that the language model scores at once: more fill its batches,
         fewer save calls. The result of training does not depend on it.
       parts: parts of a batch; while the model scores one, passages are searched for the next. More
-        than 1 saves time if the model runs on devices of its own. The result of training does not
-        depend on it.
+        than 1 saves time if the model runs on devices of its own, and changes no result.
       passages: limit of a question's passages that the objective "kl" learns from: retrieved or,
         in the warm-up, from its pools.
     """

@@ -23,12 +23,8 @@ from jaxrag.types import InputError, Question
 
 
 class Example(NamedTuple):
-    """A training question; passages are rows of the corpus.
-
-    Attributes:
-      question: its text.
-      positives: passages that answer the question; each use of it draws one.
-      negatives: hard negatives, best first; some are drawn.
+    """A training question: its text, its positives, of which each use draws one, and its hard
+    negatives, best first; passages are rows of the corpus.
     """
 
     question: str
@@ -53,15 +49,12 @@ def mine(
     gets other questions' positives in training.
 
     Args:
-      questions: with their answers.
       gold: rows of the gold passages by question id.
-      passages: the corpus.
       retriever: over the same corpus, such as BM25.
       depth: passages retrieved for each question.
       distant: most positives of a question without gold; 0 leaves such questions out.
 
-    Raises:
-      InputError: no question has a positive passage.
+    InputError if no question has a positive passage.
     """
     known = [question for question in questions if distant or gold.get(question.id)]
     rankings = retriever.search_texts([question.text for question in known], depth)
@@ -94,9 +87,7 @@ def batches(
     settings: SupervisedTraining,
 ) -> Data:
     """Endless batches, read and tokenised during the training step; see `shuffled_batches`.
-
-    Raises:
-      InputError: too few questions, or too few different positives to draw negatives from.
+    InputError for too few questions, or too few different positives to draw negatives from.
     """
     corpus = Passages.open(passages.directory)  # its own reader, since it reads in a thread
     tokenizer = copy.deepcopy(encoder.tokenizer)

@@ -1,15 +1,10 @@
 """R3: a retriever trained by the effect of its passages on a language model's answers.
 
 Each question has pools of passages that helped or misled the model
-(`jaxrag.methods.r3.environment.make_pools`). A step draws a positive and a negative passage for
-each of its questions:
-
-- warm-up: from the pools;
-- after it: the retriever searches with its current parameters, the language model gives P(y|q,d) of
-  the passages found until the labels suffice, and positive and negative are drawn from these, or
-  from the pools if there are none.
-
-Then the contrastive loss of all questions of the step updates the retriever.
+(`jaxrag.methods.r3.environment.make_pools`). In the warm-up a step draws a positive and a negative
+passage of each question from its pools. Then the retriever searches with its current parameters,
+the language model gives P(y|q,d) of the passages found until the labels suffice, and both are drawn
+from these, or from the pools if there are none. The contrastive loss updates the retriever.
 
 Source: docs/methods, "R3: algorithm" and "R3: labels and draws".
 """
@@ -60,12 +55,8 @@ Logprobs = list[tuple[float, ...]]
 
 
 class Retrieved(NamedTuple):
-    """What a search returned for a question.
-
-    Attributes:
-      number: of the question.
-      rows: of its passages, best first.
-      logprobs: of the first of them.
+    """Number of a question, rows of the passages that a search found, best first, and
+    log-probabilities of the first of them.
     """
 
     number: int
@@ -120,20 +111,12 @@ def train(
 
     Args:
       pooled: questions with their pools.
-      passages: the corpus.
-      encoder: encoder with the initial parameters.
-      searcher: searches during training.
-      environment: the language model.
-      store: caches the language model's results.
-      settings: settings of the training.
-      directory: for checkpoints and metrics.
+      encoder: with the initial parameters.
       evaluate, keep, devices: see `train_towers`.
 
     Of several processes each searches and scores its share of a batch, see
-    `jaxrag.models.processes`; each has a language model.
-
-    Raises:
-      InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.
+    `jaxrag.models.processes`; each has a language model. InputError if settings or data do not fit
+    each other or ``directory``, or the loss is NaN.
     """
     order = _Order(len(pooled), settings)
     steps = settings.steps_over(len(pooled))
@@ -190,11 +173,8 @@ class BatchMaker:
     ) -> tuple[ContrastiveBatch, dict[str, Any]]:
         """The batch of a step, and its metrics.
 
-        Args:
-          encoder: retrieves passages with the current parameters; without it, they are drawn from
-            the pools alone.
-          numbers: of the questions.
-          step: number of the step.
+        ``encoder`` retrieves passages with the current parameters; without it, they are drawn from
+        the pools alone. ``numbers`` are of the questions.
         """
         retrieved, metrics = [Retrieved(number) for number in numbers], {}
         if encoder is not None:
@@ -308,8 +288,7 @@ class BatchMaker:
     def _score(self, pairs: Sequence[tuple[int, Sequence[int]]]) -> list[Logprobs]:
         """log P(y|q,d) of the first passages of each question, until their labels suffice.
 
-        The objective "kl" scores all passages. ``pairs`` are of a question's number and the rows
-        found for it.
+        The objective "kl" scores all. ``pairs``: number of a question, rows found for it.
         """
         tasks = ((place, partial(self._score_one, *pair)) for place, pair in enumerate(pairs))
         logprobs = dict(self.environment.run(self.store, tasks))

@@ -41,11 +41,7 @@ class JudgedGeneration(NamedTuple):
 
 
 def check_vocabulary(episode: Episode) -> None:
-    """Refuses a model whose vocabulary lacks the reflection tokens.
-
-    Raises:
-      InputError: a reflection token is several tokens, or the model does not give its tokenizer.
-    """
+    """InputError where a reflection token is several tokens, or the tokenizer is not given."""
     count = episode.room("\n", limit=0) - episode.room("\n" + "".join(TOKENS), limit=0)
     if count > len(TOKENS):
         raise InputError(
@@ -65,14 +61,8 @@ async def write(
 ) -> JudgedGeneration:
     """A checkpoint's next segment, from a passage or from none, with its judgements.
 
-    Each judgement is read after the likeliest token of the one before.
-
-    Args:
-      asked: the prompt so far: the instruction and the segments.
-      passage: as the prompt shows it.
-      episode: whose model is the checkpoint.
-      sentence: whether segments are sentences, whose full stop a stop string removes.
-      decoding: options of `LanguageModelTool.generate`.
+    Each judgement is read after the likeliest token of the one before. ``asked`` is the prompt so
+    far, ``passage`` as it shows one. With ``sentence``, a stop string removed the full stop.
     """
     relevance, judged = None, RETRIEVAL[1]
     if passage is not None:
@@ -99,12 +89,8 @@ async def judge(
 ) -> Critique:
     """A segment's judgements by prompts.
 
-    Args:
-      episode: with any model, and the prompts.
-      question: as the prompt shows it.
-      answer: all segments, whose utility is judged.
-      said: the last segment, whose support by the passage is judged.
-      passage: as the prompt shows it, or None.
+    Question and passage are as prompts show them; ``answer`` is of all segments, whose utility is
+    judged, ``said`` the last one, whose support by the passage is.
     """
     utility = by_words(episode, "utility", 5, question=question, answer=answer)
     if passage is None:
@@ -120,11 +106,7 @@ async def judge(
 
 
 async def by_words(episode: Episode, role: str, count: int, **fields: str) -> Logprobs:
-    """Log-probability of each of the ``count`` words of a judgement's prompt, [a].
-
-    Raises:
-      InputError: the prompt has another number of words.
-    """
+    """Log-probability of each of the ``count`` words of a judgement's prompt, [a]."""
     meaning = "that for yes, relevant or fully supported first, grades of utility from the least"
     template = prompts.load(episode.reader.prompts).role_with_words(role, count, meaning)
     asked = template.prompt(**fields)

@@ -1,8 +1,7 @@
 """Self-RAG's segments: each is written from one passage or from none, and judged.
 
-A short answer is one segment; a long one is written sentence by sentence. ``parts`` are the
-segments so far: sentences; for a checkpoint, with reflection tokens around them. ``tokens`` is the
-limit of new tokens of a sentence, None for a short answer.
+``parts`` are the segments so far: sentences; for a checkpoint, with reflection tokens around them.
+``tokens`` is the limit of new tokens of a sentence, None for a short answer, which is one segment.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ async def by_tokens(
 def instruction(
     episode: Episode, parts: Sequence[str], *, short: bool
 ) -> tuple[str, prompts.Template]:
-    """The text that a checkpoint continues, and its prompt template.
-
-    Raises:
-      InputError: the prompt is a chat.
-    """
+    """The text that a checkpoint continues, and its prompt's template; InputError for a chat."""
     question, layout = episode.question, prompts.load(episode.reader.prompts)
     name, fields = kinds.prompt_role(question, directly=True), kinds.fields(question)
     if not short:

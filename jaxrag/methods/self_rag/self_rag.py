@@ -12,13 +12,7 @@ selfrag/selfrag_llama2_7b, and reads its judgements from the probabilities of re
 "prompted" is an EMULATION for any other model: prompts ask for the same judgements, and the
 normalised probabilities of its words for them are scored in the same way.
 
-Differences from the released code, in both fidelities. There a judgement is read where the model
-happens to write one, and counts 0 where it does not; here every segment gets all of them, each
-after the likeliest one before it. There a segment of a long answer extends to the next [Retrieval];
-here it is a sentence, as in the paper. There a long answer begins without retrieval, whatever the
-threshold, unless the model writes [Retrieval]. `Config.fidelity` covers the other differences.
-
-Source: docs/methods, "Self-RAG".
+Source and differences from the released code: docs/methods, "Self-RAG".
 """
 
 from __future__ import annotations
@@ -68,16 +62,10 @@ class Config:
       w_rel, w_sup, w_use, w_seq: weights of relevance, support, utility and the segment's own
         probability; the released commands have ``w_use=1``, and ``w_seq=0`` if they do not ask for
         sequence scores.
-      candidates, select: the passages, each read alone.
-      beam: number of beams of a long answer.
-      depth: most segments.
-      segment_tokens: most new tokens of a segment of a long answer.
       reader: prompts and decoding of short answers; in mode "checkpoint" ``by`` is "text".
-      fidelity: "released" follows the code where it differs from the paper: short answers compare
-        the threshold with a ratio of logarithms; long ones search once, by the question (paper: for
-        each segment, by question and last segment), multiply the segments' scores (the paper does
-        not say; here: their mean), ignore utility and sequence scores, and end one segment before
-        ``depth``.
+      fidelity: "released" follows the code where it differs from the paper: short answers compare a
+        ratio of logarithms with the threshold; long ones search once, multiply the segments'
+        scores, ignore utility and sequence scores, and end one segment before ``depth``.
     """
 
     name = "self_rag"

@@ -1,15 +1,12 @@
 """Prompts as data: one TOML file per set, one table per role.
 
-`FIELDS` names the roles and the fields of their prompts; a set may lack roles that its methods do
-not use. A table holds ``user`` (with the role's fields in braces) and optionally ``system``,
-``demonstrations`` (``user``/``assistant`` pairs, shown as earlier turns), ``parse`` (how the answer
-is parsed: "tags", "first_line" or "text"), ``stop`` strings, ``words`` (of the options that the
-model chooses between, such as relevant and irrelevant), and ``chat = false`` for a prompt of plain
-text, one block after the other. ``[passages]`` is the layout of passages. ``extends = "small"`` at
-the top takes missing roles and layout from another set.
-
-A set may be a file of one's own, named by its path; docs/prompts.md tells which published prompt
-belongs to which role.
+`FIELDS` names the roles and the fields of their prompts; a set may lack roles. A table holds
+``user`` (with the role's fields in braces) and optionally ``system``, ``demonstrations``
+(``user``/``assistant`` pairs, shown as earlier turns), ``parse`` (how the answer is parsed: "tags",
+"first_line" or "text"), ``stop`` strings, ``words`` (of the options that the model chooses
+between), and ``chat = false`` for a prompt of plain text, one block after the other. ``[passages]``
+is the layout of passages. ``extends = "small"`` at the top takes missing roles and layout from
+another set. A set may be a file of one's own, named by its path; see docs/prompts.md.
 """
 
 from __future__ import annotations
@@ -139,21 +136,13 @@ class PromptSet:
     joiner: str = "\n"
 
     def role(self, name: str) -> Template:
-        """The prompt of a role.
-
-        Raises:
-          InputError: this set lacks it.
-        """
+        """The prompt of a role; InputError where this set lacks it."""
         if name not in self.roles:
             raise InputError(f"{self.path} has no [{name}], which this method uses: add it.")
         return self.roles[name]
 
     def role_with_words(self, name: str, count: int, meaning: str) -> Template:
-        """The prompt of a role that must name ``count`` words; ``meaning`` tells which, in errors.
-
-        Raises:
-          InputError: this set lacks it, or it has another number of words.
-        """
+        """A role's prompt; InputError unless it has ``count`` words, which ``meaning`` names."""
         template = self.role(name)
         if len(template.words) != count:
             raise InputError(
@@ -179,12 +168,9 @@ def continuation(prompt: Prompt, text: str) -> str:
 
 @once
 def load(name: str) -> PromptSet:
-    """Reads a set by the name of a file beside this module ("dtr") or by path ("mine.toml").
+    """Reads, once in a job, a set by the name of a file beside this module or by path.
 
-    In a job it is read once.
-
-    Raises:
-      InputError: no such set, or the file is invalid; the message names file, table and key.
+    InputError, naming file, table and key, for an invalid file; or for no such set.
     """
     return _load(name, ())
 
@@ -221,24 +207,13 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
 
 
 def own_files(settings: object) -> dict[str, str]:
-    """Digests of the users' own prompt files that settings name, by path.
-
-    Args:
-      settings: as plain JSON, in which fields called "prompts" hold names of sets.
-
-    Raises:
-      InputError: a file is missing or invalid.
-    """
+    """Digests of the users' own prompt files that settings name, by path; see `named_sets`."""
     own = (name for name in named_sets(settings) if name not in shipped())
     return {name: content_digest(name) for name in own}
 
 
 def named_sets(settings: object) -> list[str]:
-    """Names and paths of all sets that settings name, each once.
-
-    Args:
-      settings: as plain JSON, in which fields called "prompts" hold names of sets.
-    """
+    """Names and paths of sets in fields called "prompts" of settings (plain JSON), each once."""
     if isinstance(settings, list):
         return list(dict.fromkeys(name for part in settings for name in named_sets(part)))
     if not isinstance(settings, dict):
@@ -249,11 +224,7 @@ def named_sets(settings: object) -> list[str]:
 
 
 def content_digest(name: str) -> str:
-    """SHA-256 (hex) of a set's roles and layout, those of sets that it extends included.
-
-    Raises:
-      InputError: no such set, or the file is invalid.
-    """
+    """SHA-256 (hex) of a set's roles and layout, those of sets that it extends included."""
     return digest(repr(dataclasses.replace(load(name), path="")))
 
 
@@ -318,11 +289,7 @@ def _kind(value: object) -> str:
 
 
 def _fields(where: str, text: str, allowed: Sequence[str]) -> list[str]:
-    """The fields of a text, each a plain name: no attribute, index, conversion or format.
-
-    Raises:
-      InputError: a field is none of ``allowed``, or a brace has no partner.
-    """
+    """The fields of a text, plain names; InputError for others than ``allowed``, or a brace."""
     try:
         parsed = list(_FORMATTER.parse(text))
     except ValueError as error:

@@ -23,10 +23,7 @@ def word_ends(text: str) -> list[int]:
 
 
 def beginning(passages: Sequence[Passage], words: int) -> list[Passage]:
-    """Passages up to their ``words``-th word, counted over all their texts, titles aside.
-
-    An empty text counts as one word, so that a passage with only a title is counted.
-    """
+    """Passages up to their ``words``-th word, titles aside; an empty text counts as one word."""
     shown = []
     for passage in passages:
         if words < 1:
@@ -43,13 +40,8 @@ def longest_fitting(
 ) -> list[Passage]:
     """The longest `beginning` that fits, of passages that do not fit as a whole.
 
-    Found by bisection: one more word does not fit. So it is the longest of all if no additional
-    word shortens the prompt in tokens, as is the rule (tokenizers split texts at blanks). The first
-    word is kept, whether it fits or not.
-
-    Args:
-      passages: best first; at least one.
-      fits: whether passages fit the model.
+    Found by bisection: one more word does not fit. The first word is kept, whether it fits or not.
+    ``passages`` are best first, at least one.
     """
     least, most = 1, sum(len(word_ends(passage.text)) for passage in passages)
     while most - least > 1:

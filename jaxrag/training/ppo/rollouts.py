@@ -78,11 +78,7 @@ def target_mask(pairs: TokenPairs) -> Bool[Array, "b t"]:
 def sample_texts(
     model: LanguageModel, sources: Sequence[str], *, tokens: int, seed: int, step: int
 ) -> list[Generation]:
-    """A text for each source, sampled at temperature 1.
-
-    An engine's samples depend on the prompt and the seed, so a source that occurs several times in
-    a step gets another seed each time.
-    """
+    """A text for each source, sampled at temperature 1; a repeated source gets another seed."""
     turns = [sources[:i].count(source) for i, source in enumerate(sources)]
     found: list[Any] = [None] * len(sources)
     for turn in range(max(turns) + 1):
@@ -102,13 +98,7 @@ def sample_texts(
 def token_pairs(
     student: Student, sources: Sequence[str], texts: Sequence[Generation]
 ) -> TokenPairs:
-    """Sources and sampled texts as the tokens that were sampled, not as the text tokenised again.
-
-    Args:
-      student: gives the padded lengths.
-      sources: of at most ``max_source`` tokens, see `jaxrag.training.student.student.truncate`.
-      texts: of at most ``max_target`` tokens.
-    """
+    """Sources, truncated before, and texts as the tokens that were sampled, not tokenised again."""
     rows = [source_tokens(student, source) for source in sources]
     tokens = [one.tokens for one in texts]
     return TokenPairs(*pad(rows, student.max_source), *pad(tokens, student.max_target))
@@ -117,11 +107,7 @@ def token_pairs(
 def checked_rewards(
     rewards: Sequence[float], questions: Sequence[Question], step: int
 ) -> Float[np.ndarray, " b"]:
-    """The rewards as float32.
-
-    Raises:
-      InputError: a reward is not finite, or the number of rewards differs from the questions'.
-    """
+    """The rewards as float32; InputError for one not finite, or as many as there are questions."""
     found = np.asarray(rewards, np.float32)
     if found.shape != (len(questions),):
         raise InputError(
@@ -139,11 +125,7 @@ def checked_rewards(
 
 
 def truncated_examples(student: Student, examples: Sequence[PPOExample]) -> list[PPOExample]:
-    """The examples with sources cut to the student's ``max_source``.
-
-    Raises:
-      InputError: there are no examples, or a source is empty.
-    """
+    """The examples, sources cut to ``max_source``; InputError without any, or for an empty one."""
     if not examples:
         raise InputError("There is no question to train on.")
     found = [one._replace(source=truncate(student, one.source)) for one in examples]

@@ -56,12 +56,9 @@ class KlControl:
 class PPOTraining:
     """PPO of trainable RRR (Ma et al., 2023; docs/methods, "ERRR: PPO").
 
-    Defaults are those of the released code where they apply: learning rate 2e-6, 2 passes, beta
-    0.001 with target 0.2, gamma 0.99, lambda 0.95, clip 0.2, values not clipped, value loss
-    weighted by 0.5, gradient norm at most 0.5, no entropy bonus, advantages whitened. The released
-    code differs: its batches are of 16 tokens out of 4,096 of a step, and its values come from a
-    separate network; here a batch is of texts, and values are a linear function of the policy's
-    hidden states, without gradient to them. It does not state the number of steps.
+    Defaults are those of the released code where they apply. Here a batch is of texts (there of 16
+    tokens out of 4,096 of a step), and values are a linear function of the policy's hidden states
+    (there a network).
 
     Attributes:
       steps: how many; 0 derives them from ``epochs``. A step samples, rewards and updates.

@@ -1,9 +1,8 @@
 """PPO for a text generator: each step samples texts, rewards them, and updates the policy.
 
-Trainable RRR (Ma et al., 2023; docs/methods, "ERRR: PPO"). An update step makes several passes
-over the texts in batches. It runs on the first device of a process: most time is spent in the
-reader that gives rewards. Several processes all make the same update; the reward function may
-share its work among them (`jaxrag.models.processes`).
+Trainable RRR (Ma et al., 2023; docs/methods, "ERRR: PPO"). It runs on the first device of a
+process: most time is spent in the reader that gives rewards. Several processes all make the same
+update.
 """
 
 from __future__ import annotations

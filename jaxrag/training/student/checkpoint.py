@@ -42,14 +42,9 @@ def load_student(
 ) -> Student:
     """A student from a checkpoint of a T5 or of a decoder (also a GGUF file).
 
-    Args:
-      spec: see `jaxrag.models.checkpoint.files.locate`.
-      max_source, max_target: see `Student`.
-      dtype: of computation, "float32" or "bfloat16"; by default the first on CPUs, the second
-        elsewhere.
-
-    Raises:
-      InputError: no checkpoint, one of another architecture, or one with another model's tokenizer.
+    See `jaxrag.models.checkpoint.files.locate` and `Student`. It computes in float32 or bfloat16,
+    by default the first on CPUs, the second elsewhere. InputError for no checkpoint, one of another
+    architecture, or one with another model's tokenizer.
     """
     path, precision = locate(spec), compute_dtype(dtype)
     config, tokenizer = read_config(path), load_tokenizer(path)
@@ -163,15 +158,8 @@ def _checked(student: Student, spec: str) -> Student:
 def write_student(directory: str | Path, student: Student, params: Any) -> Path:
     """Writes a checkpoint of the student with these parameters, atomically.
 
-    `load_student` reads it; so do the engines' settings `Seq2Seq` (a T5) and `Local` (a decoder).
-
-    Args:
-      directory: replaced if it exists.
-      student: its config and tokenizer are written, too.
-      params: float32.
-
-    Raises:
-      InputError: it cannot be written, such as on a full disk.
+    `load_student` reads it; so do `Seq2Seq` (a T5) and `Local` (a decoder). InputError where it
+    cannot be written, such as on a full disk.
     """
     with replace_directory(directory) as partial:
         student.tokenizer.save_pretrained(partial)

@@ -24,13 +24,9 @@ _ENGINE = "jaxrag-student-1"  # goes into the identity; raise it when results ch
 def engine(student: Student, params: Any, name: str = "student") -> LanguageModel:
     """A language model with these parameters, in the dtype of the student's network.
 
-    Programs are compiled once for a network, not for its parameters. A T5 reads sources of up to
-    512 tokens, or ``max_source`` where that is more; a decoder as many as its checkpoint allows.
-
-    Args:
-      student: network and tokenizer.
-      params: on one device.
-      name: part of the identity, beside a checksum of the parameters.
+    A T5 reads sources of up to 512 tokens, or ``max_source`` where that is more; a decoder as many
+    as its checkpoint allows. ``params`` are on one device; ``name`` is part of the identity, beside
+    a checksum of them.
     """
     dtype = student.module.dtype
     cast = jax.tree.map(lambda array: array.astype(dtype), params)

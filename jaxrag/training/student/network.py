@@ -46,18 +46,13 @@ def target_logprobs(
 ) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:
     """log p(target token | source, previous target tokens) for every token of every target.
 
-    Padding changes no result; values at padded positions are meaningless.
+    Padding changes no result; values at padded positions are meaningless. The last hidden state
+    that predicts each token comes second; both are float32.
 
     Args:
-      module: of a `Student`.
-      pairs: sources and targets of any width.
       key: seeds dropout at the rate of the network's config; of our networks, only T5 has one.
       remat: saves only the results of matrix products for the backward pass and recomputes the
         rest, such as attention weights, to save memory.
-
-    Returns:
-      Natural-log probabilities of the target's tokens, and the last hidden state that predicts
-      each, both float32.
     """
 
     def run(params: Any, pairs: TokenPairs) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:

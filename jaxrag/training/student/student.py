@@ -119,10 +119,7 @@ def encode(student: Student, inputs: Sequence[str], targets: Sequence[str]) -> T
     """Sources and targets as token ids [b max_source] and [b max_target].
 
     Inputs are cut by `truncate`. A target that is too long is cut and gets no end token, so that a
-    student does not learn to stop there. The log says how many were cut.
-
-    Raises:
-      InputError: an input or a target is empty, or empty after the cut.
+    student does not learn to stop there; the log tells both. InputError for an empty text.
     """
     shortened = [truncate(student, text) for text in inputs]
     sources = [source_tokens(student, text) for text in shortened]

@@ -7,7 +7,6 @@ import pytest
 from jaxrag.methods.baselines import rankrag
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.reader import Reader
-from jaxrag.steps.tools import needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
@@ -78,12 +77,8 @@ def test_relevance_prompts_show_the_choices():
     assert all("in Oslo; in Rome" in shown for shown, _ in model.scored)
 
 
-def test_rankrag_needs_scores():
-    assert needs_of(rankrag.Config()).scores
-
-
 def test_invalid_settings_and_prompts_are_refused(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\n')
-    with pytest.raises(InputError, match=r"mine\.toml \[relevance\] has no words"):
+    with pytest.raises(InputError, match=r"mine\.toml \[relevance\] has the words \[\]"):
         answer(reader=Reader(prompts=str(file)))

@@ -23,12 +23,7 @@ Line = Mapping[str, Any]
 
 
 def figures(table: Table, lines: Sequence[Line]) -> list[str]:
-    """All figures of a reward table, as HTML.
-
-    Args:
-      table: of bandit.json.
-      lines: of curves.jsonl.
-    """
+    """All figures of a reward table of bandit.json, as HTML; lines are those of curves.jsonl."""
     learner, test = _learner(table), dict[str, list[Sequence[float]]]()
     weighted = [line for line in lines if line["scheme"] == "weighted"]
     for line in weighted:

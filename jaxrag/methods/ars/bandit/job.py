@@ -1,7 +1,6 @@
 """Training bandits from stored reward tables: every scheme, policy and seed, and a report.
 
-No language model is called: a table holds the reward of every question under every K. The
-directory of the job holds
+A table holds the reward of every question under every K. The directory of the job holds
 
 ``curves.jsonl``  a line per training: mean rewards by epoch, and K of every test question after the
                   last epoch
@@ -58,7 +57,6 @@ class TrainBandit:
       arms: rewrites of each question.
       learner: the bandit whose checkpoints are kept; it is trained under every scheme.
       others: policies to compare with, trained under the weights alone.
-      training: epochs and batches.
       weighted: the first reward scheme, base * w_k.
       penalties: lambdas of the other schemes, base - lambda * k.
       seeds: trainings of each.
@@ -97,10 +95,8 @@ class TrainBandit:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Runs the trainings that ``workdir`` lacks; the outcome's path is that of the report.
-
-        Raises:
-          InputError: a table or setting is invalid, ``workdir`` belongs to another job, or a
-            training diverged.
+        InputError if a table or setting is invalid, ``workdir`` belongs to another job, or a
+        training diverged.
         """
         if not plots.has_matplotlib():
             _log.warning(
@@ -129,24 +125,13 @@ class TrainBandit:
 
 
 def bandit_of(directory: str | Path, table: str, scheme: RewardScheme, seed: int = 0) -> Path:
-    """The checkpoint of a seed's bandit in the directory of its job, see `load_bandit`.
-
-    Args:
-      directory: of the job.
-      table: name of the reward table.
-      scheme: of the rewards.
-      seed: of the training.
-    """
+    """The checkpoint of a seed's bandit for a table's name, in the directory of its job."""
     name = scheme.name.replace(" ", "-") + (f"-seed-{seed}" if seed else "")
     return Path(directory) / "bandits" / table / name
 
 
 def _check_comparable(first: RewardTable, other: RewardTable) -> None:
-    """Refuses tables of other rewriters, orders or readers than the first; rankers may differ.
-
-    Raises:
-      InputError: naming both tables and every difference.
-    """
+    """InputError for tables of other rewriters, orders or readers; rankers may differ."""
 
     def source(table: RewardTable) -> dict[str, Any]:
         found = dict(table.source)

@@ -37,11 +37,8 @@ READING = (
 def write_bandit_report(directory: str | Path, out_html: str | Path) -> list[Grid]:
     """Writes the page, and its tables beside it under the same name ending in .md.
 
-    Returns:
-      For each reward table, the policies under the weights and the learner under each lambda.
-
-    Raises:
-      InputError: ``directory`` is not that of a finished bandit job.
+    Returns, for each reward table, the policies under the weights and the learner under each
+    lambda. InputError where ``directory`` is not that of a finished bandit job.
     """
     path = Path(directory)
     head, file = read_run(path), path / SUMMARY

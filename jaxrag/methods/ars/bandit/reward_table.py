@@ -1,6 +1,6 @@
 """The table of stored rewards that a bandit is trained from: reading and validation.
 
-A table is a directory, filled once with a language model and then read by any number of trainings:
+A table is a directory:
 
 ``config.json``    under ``config``: ``table`` with ``arms``, ``questions`` and ``ids`` (see
                    `ids_hash`), ``encoder``, the identity of the encoder of the questions,
@@ -39,8 +39,6 @@ class RewardTable(NamedTuple):
 
     Attributes:
       path: the directory; its name is the table's.
-      config: the content of config.json.
-      ids: of the questions.
       train: which questions are trained on; the others are tested on.
       contexts: embeddings of the questions.
       base: rewards before weights and penalties.
@@ -84,16 +82,10 @@ class RewardTable(NamedTuple):
 
 
 def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
-    """Reads and validates a table.
-
-    Args:
-      path: its directory.
-      arms: the expected number of arms; None accepts any.
-
-    Raises:
-      InputError: naming file, line and field: the directory holds no table or an incomplete one,
-        another number of arms, values that are not finite, contexts of other questions, or no
-        question to train or to test on.
+    """Reads and validates the table in a directory; ``arms`` is the expected number, None any.
+    InputError, naming file, line and field, if the directory holds no table or an incomplete one,
+    another number of arms, values that are not finite, contexts of other questions, or no question
+    to train or to test on.
     """
     path = Path(path).absolute()
     config = _config(path)

@@ -51,11 +51,7 @@ class RewardScheme:
         return "weighted" if self.penalty is None else f"lambda {self.penalty:g}"
 
     def rewards(self, base: Float[np.ndarray, "q a"]) -> Float[np.ndarray, "q a"]:
-        """The rewards, from base rewards.
-
-        Raises:
-          InputError: a weight is below 0, so that a right answer would earn less than a wrong one.
-        """
+        """The rewards, from base rewards; InputError where a weight is below 0."""
         given = jnp.asarray(base, jnp.float32)
         if self.penalty is not None:
             return np.asarray(rewards.penalised(given, self.penalty))
@@ -77,7 +73,6 @@ class NeuralUcb:
     """ARS-RAG's bandit: a network and a matrix Z for every arm (eqs 10-12).
 
     Attributes:
-      width: hidden units of each network.
       beta: exploration factor (not in the paper). If it is small against the rewards, which reach
         2.8, each question keeps playing the first arm with a reward above 0.
       regularization: lambda; Z starts as lambda times the identity.
@@ -130,7 +125,6 @@ class ReleasedNeuralUcb:
 
     Attributes:
       width, regularization, learning_rate: as of `NeuralUcb`; lambda also decays the weights.
-      nu: exploration factor.
       steps: most gradient steps of a fit.
       capacity: plays that are kept to fit on; no fewer than 2,000 and a hundredth of the others.
     """
@@ -151,11 +145,7 @@ class ReleasedNeuralUcb:
         )
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
-        """The policy for contexts of ``d`` features.
-
-        Raises:
-          InputError: questions are played in batches.
-        """
+        """The policy for contexts of ``d`` features; InputError for batches of several."""
         if batch != 1:
             raise InputError(
                 f"batch is {batch}: the released NeuralUCB learns after single questions; set "
@@ -235,8 +225,6 @@ class BanditTraining:
     """The length and batches of a bandit's training; defaults are the paper's.
 
     Attributes:
-      epochs: how often every question is played.
-      batch: questions per update.
       dimensions: number of principal axes that contexts are projected onto; 0 does not project.
     """
 

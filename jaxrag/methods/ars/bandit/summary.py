@@ -1,8 +1,7 @@
 """Statistics of trained bandits on the test questions: scores, regret and choices, with intervals.
 
-They follow from the reward table and the K that each training chose after its last epoch. A value
-of several seeds is each question's mean over the seeds, its interval a bootstrap over questions;
-``std`` is the sample standard deviation of the seeds' means.
+A value of several seeds is each question's mean over the seeds, its interval a bootstrap over
+questions; ``std`` is the sample standard deviation of the seeds' means.
 """
 
 from __future__ import annotations
@@ -29,13 +28,8 @@ def summarise(
 ) -> dict[str, Any]:
     """A table's part of bandit.json: a row for each scheme and policy.
 
-    Best fixed K and oracle are added under every scheme, random K and each fixed K under the
-    weights alone.
-
-    Args:
-      table: the stored rewards.
-      schemes: the reward schemes.
-      lines: the table's lines of curves.jsonl.
+    ``lines`` are the table's of curves.jsonl. Best fixed K and oracle are added under every scheme,
+    random K and each fixed K under the weights alone.
     """
     rows = []
     for scheme in schemes:

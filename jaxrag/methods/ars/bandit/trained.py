@@ -39,8 +39,6 @@ class TrainedBandit(NamedTuple):
     Attributes:
       arms: the highest K.
       features: d, the length of an embedding.
-      hidden: units of the networks' hidden layers.
-      params: parameters of the networks.
       axes: embeddings are projected onto these first; None keeps them as they are.
       encoder: identity of the encoder of the questions.
       source: rewriter, order, search and reader of its rewards; empty in old checkpoints.
@@ -69,11 +67,7 @@ class TrainedBandit(NamedTuple):
         return json.dumps({"bandit": {**shape, "weights": weights}}, sort_keys=True)
 
     def choose(self, contexts: Float[np.ndarray, "q d"]) -> Int[np.ndarray, " q"]:
-        """K of each question, from 1; it depends on the question's own embedding alone.
-
-        Raises:
-          InputError: the embeddings differ in length from the training's.
-        """
+        """K of each question, from 1, by its own embedding alone; InputError for another length."""
         if contexts.ndim != 2 or contexts.shape[1] != self.features:
             raise InputError(
                 f"Contexts have shape {contexts.shape}; the bandit takes [q, {self.features}], "
@@ -83,11 +77,7 @@ class TrainedBandit(NamedTuple):
         return 1 + np.asarray(best_arms(self.params, self.axes, contexts, **shape))
 
     def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        """K of a question with ``n`` rewrites.
-
-        Raises:
-          InputError: the bandit was trained for another number of rewrites.
-        """
+        """K of a question with ``n`` rewrites; InputError if it was trained for another number."""
         if self.arms != n:
             raise InputError(
                 f"The bandit was trained for {self.arms} rewrites, and the question has {n}: set "
@@ -125,9 +115,7 @@ def principal_axes(contexts: Float[np.ndarray, "q d"], count: int) -> Float[np.n
     """The ``count`` leading singular vectors of the contexts.
 
     The mean is not subtracted: networks without biases need the direction common to all contexts.
-
-    Raises:
-      InputError: ``count`` exceeds the number of contexts or of features.
+    InputError where ``count`` exceeds the number of contexts or of features.
     """
     if not 1 <= count <= min(contexts.shape):
         raise InputError(
@@ -163,13 +151,8 @@ def write_bandit(
 ) -> Path:
     """Writes a checkpoint atomically; replaces ``directory``.
 
-    Args:
-      directory: directory of the checkpoint.
-      bandit: trained bandit to write.
-      trained: how it was trained, plain JSON, for human readers.
-
-    Raises:
-      InputError: it cannot be written, for example because the disk is full.
+    ``trained`` says how it was trained, in plain JSON, for human readers. InputError where it
+    cannot be written, for example because the disk is full.
     """
     config = {
         "model_type": _TYPES[0],
@@ -196,13 +179,9 @@ def write_bandit(
 def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
     """Reads a checkpoint of `write_bandit`.
 
-    Args:
-      path: directory of the checkpoint.
-      encoder: identity of the encoder that will embed the questions; None does not check it.
-
-    Raises:
-      InputError: there is no bandit, it is damaged or inconsistent with its config, or it was
-        trained on embeddings of another encoder.
+    ``encoder`` is the identity of the encoder that will embed the questions; None does not check.
+    InputError if there is no bandit, it is damaged or inconsistent with its config, or it was
+    trained on embeddings of another encoder.
     """
     path = Path(path)
     config = read_json(path / "config.json")

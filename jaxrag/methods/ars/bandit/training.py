@@ -1,10 +1,9 @@
 """Training a bandit from a table of stored rewards, without a language model.
 
-ARS-RAG's protocol (docs/methods, "ARS-RAG: bandit (NeuralUCB)"): 500 epochs in batches of 32,
-the mean test reward after every epoch, several seeds. The table holds the reward of every question
-under every arm, but the bandit is shown only that of the arm it plays. A seed determines initial
-weights, order and random draws; it means the same under all reward schemes, and one compiled
-program serves all of them.
+ARS-RAG's protocol (docs/methods, "ARS-RAG: bandit (NeuralUCB)"). The table holds the reward of
+every question under every arm, but the bandit is shown only that of the arm it plays. A seed
+determines initial weights, order and random draws; it means the same under all reward schemes, and
+one compiled program serves all of them.
 """
 
 from __future__ import annotations
@@ -69,14 +68,8 @@ class Contexts(NamedTuple):
 
 
 def contexts_of(table: RewardTable, dimensions: int) -> Contexts:
-    """The contexts of all questions, projected onto axes of the training questions alone.
-
-    Args:
-      table: the stored rewards.
-      dimensions: number of principal axes; 0 does not project.
-
-    Raises:
-      InputError: ``dimensions`` exceeds the number of features or training questions.
+    """The contexts of all questions, projected onto ``dimensions`` principal axes of the training
+    questions alone; 0 does not project. InputError where these are too few.
     """
     axes = None
     if dimensions:
@@ -93,10 +86,8 @@ def train(
     *,
     seed: int,
 ) -> BanditResult:
-    """Trains once; equal arguments give bit-identical results.
-
-    Raises:
-      InputError: table and settings do not fit, or the networks diverged.
+    """Trains once; equal arguments give bit-identical results. InputError if table and settings do
+    not fit, or the networks diverged.
     """
     rewards = scheme.rewards(table.base)
     parts = [
@@ -145,11 +136,6 @@ def program(
 
     Every epoch plays the training questions once in a new random order; a remainder after whole
     batches is one smaller batch.
-
-    Args:
-      bandit: the policy that learns.
-      epochs: how often every question is played.
-      batch: questions per update.
     """
 
     def greedy(state: Any, part: Replay) -> Int[Array, " q"]:

@@ -50,15 +50,10 @@ Labels = Mapping[str, RankingExample]
 
 
 def read_labels(path: Path, *, label: str) -> list[Labels]:
-    """All questions of a file.
+    """All questions of a file, each with the kind ``label``, which is trained on.
 
-    Args:
-      path: of the file.
-      label: the kind that is trained on, which every line must have.
-
-    Raises:
-      InputError: a line is invalid (naming file, line and field), the file is empty, or no question
-        has rewrites of different labels.
+    InputError if a line is invalid, the file is empty, or no question has rewrites of different
+    labels.
     """
     found: list[Labels] = []
     lines: dict[str, int] = {}
@@ -76,11 +71,7 @@ def read_labels(path: Path, *, label: str) -> list[Labels]:
 
 
 def check_varied(examples: Sequence[RankingExample], where: str) -> None:
-    """Refuses examples without an order to learn.
-
-    Raises:
-      InputError: naming ``where``: no question has rewrites of different labels.
-    """
+    """InputError, naming ``where``: no question has rewrites of different labels."""
     if not any(len({*example.labels}) > 1 for example in examples):
         raise InputError(
             f"{where}: in none of the {len(examples)} questions do two rewrites differ in their "
@@ -125,7 +116,6 @@ class RankerBatch(NamedTuple):
     Attributes:
       ids, segments: token and segment ids of each pair (question, rewrite), right-padded.
       lengths: tokens of each pair; 0 for padding.
-      labels: of each rewrite.
       where: False for padding; questions may have different numbers of rewrites.
     """
 
@@ -154,14 +144,7 @@ def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) 
 
 
 def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: int) -> RankerBatch:
-    """A batch, padded to the bucket of its longest pair.
-
-    Args:
-      some: the questions.
-      rewrites: to which every question is padded.
-      limit: greatest number of tokens.
-      pad_id: the padding token.
-    """
+    """A batch, padded to the bucket of its longest pair and to ``rewrites`` of each question."""
     longest = max(len(pair.ids) for one in some for pair in one.pairs)
     shape = (len(some), rewrites)
     wide = (*shape, buckets.bucket_width(longest, limit=limit))
@@ -206,18 +189,10 @@ def batches(
     unit: Unit = "questions",
     ties: Ties = "half",
 ) -> Data:
-    """Endless batches of ``size`` units, see `shuffled_batches`.
+    """Endless batches of ``size`` units, see `shuffled_batches`; InputError for fewer units.
 
-    Args:
-      examples: the questions.
-      ranker: its tokenizer and greatest length.
-      size: units of a batch.
-      seed: of the order.
-      unit: "questions", each with all its rewrites, or "pairs" of rewrites of one question.
-      ties: whether pairs of equal labels are units.
-
-    Raises:
-      InputError: there are fewer units than ``size``.
+    Units are "questions", each with all its rewrites, or "pairs" of rewrites of one question;
+    ``ties`` says whether pairs of equal labels are units.
     """
     units = tokenised(examples, ranker)
     if unit == "pairs":
@@ -245,10 +220,8 @@ def split(
 ) -> tuple[list[RankingExample], list[RankingExample]]:
     """Training and held-out questions, each in the given order; none is held out at 0.
 
-    A hash of seed and id decides, so that adding questions moves few between the parts.
-
-    Raises:
-      InputError: a part would be empty.
+    A hash of seed and id decides, so that adding questions moves few between the parts. InputError
+    where a part would be empty.
     """
     if not held_out:
         return [*examples], []

@@ -63,9 +63,7 @@ def _by_question(
 def metrics(found: Mapping[str, Any], examples: Sequence[RankingExample]) -> Columns:
     """The metrics of every question by "name metric", or "metric" for the name "".
 
-    Args:
-      found: by name, `Scores`; or several of each question, [o r], over which metrics are averaged.
-      examples: the questions with their labels.
+    ``found`` are, by name, `Scores`; or several of each question, [o r], whose mean metric counts.
     """
     columns = {}
     for name, values in found.items():

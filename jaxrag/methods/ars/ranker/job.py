@@ -62,7 +62,6 @@ class TrainRanker:
       labels: the file of labelled rewrites, or its directory (see
         `jaxrag.methods.ars.ranker.data`).
       checkpoint: the BERT that training starts from.
-      training: length, batches, loss and optimiser.
       label: kind of the labels that are trained on: by the "model"'s word, its "logprob", or
         "gold" passages.
       held_out: share of the questions that are evaluated instead of trained on; 0, as in the paper,
@@ -100,10 +99,8 @@ class TrainRanker:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a ranker, or continues its training; the outcome's path is its checkpoint.
-
-        Raises:
-          InputError: labels, checkpoint or settings do not fit, ``workdir`` belongs to another job,
-            or the loss is NaN.
+        InputError if labels, checkpoint or settings do not fit, ``workdir`` belongs to another job,
+        or the loss is NaN.
         """
         made = "jaxrag run with configs/ars.py:make_labels@DATA"
         file = locate_file(self.labels, FILE, field="labels", made=made)

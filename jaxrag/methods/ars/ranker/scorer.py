@@ -27,12 +27,8 @@ SOURCE = "source.json"
 def load(spec: str, *, dtype: str | None = None) -> CrossEncoderReranker:
     """A trained ranker; pairs are cut to the length that it was trained with.
 
-    Args:
-      spec: directory that a training wrote.
-      dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
-
-    Raises:
-      InputError: there is no ranker, or its tokenizer has changed.
+    ``dtype`` is by default float32 on CPUs and bfloat16 elsewhere. InputError where there is no
+    ranker, or its tokenizer has changed.
     """
     path = locate(spec)
     loaded = load_ranker(path, dtype=compute_dtype(dtype))
@@ -49,14 +45,8 @@ def begin(
 ) -> CrossEncoderReranker:
     """A BERT checkpoint with a new head, from which a training starts.
 
-    Args:
-      spec: any BERT, see `jaxrag.models.checkpoint.files.locate`.
-      pooling, max_length, seed: see
-        `jaxrag.models.bert.rewrite_ranker.untrained_ranker`.
-      dtype: as in `load`.
-
-    Raises:
-      InputError: the checkpoint or a setting is invalid.
+    See `jaxrag.models.checkpoint.files.locate` and
+    `jaxrag.models.bert.rewrite_ranker.untrained_ranker`; InputError for an invalid one or setting.
     """
     path = locate(spec)
     loaded = untrained_ranker(
@@ -76,8 +66,7 @@ def with_params(
 def read_source(directory: str | Path) -> dict[str, Any]:
     """Provenance of the labels in a directory, or of a trained ranker's labels; {} if unknown.
 
-    Raises:
-      InputError: the record is damaged.
+    InputError where the record is damaged.
     """
     file = Path(directory) / SOURCE
     try:

@@ -61,7 +61,6 @@ class RankerTraining(TrainingSettings):
         the paper's 0.1 means both is not stated. Off in evaluations, as ``dropout``.
       learning_rate: the maximum; it decays to 0 along a half cosine.
       warmup: steps of linear increase before the decay.
-      weight_decay: AdamW's.
       clip: maximum norm of a gradient; 0: no clipping.
     """
 
@@ -90,14 +89,7 @@ class RankerTraining(TrainingSettings):
 def make_step(
     module: RankerNetwork, settings: RankerTraining, *, steps: int, mesh: Mesh
 ) -> TrainStep:
-    """The step of a training of ``steps`` steps; cached, so equal arguments compile once.
-
-    Args:
-      module: the network.
-      settings: loss, dropout and optimiser.
-      steps: over which the learning rate goes.
-      mesh: see `jaxrag.training.step.training_mesh`.
-    """
+    """The step of a training of ``steps`` steps; cached, so equal arguments compile once."""
     trained = module.clone(dropout=settings.encoder_dropout)
 
     def loss(params: dict[str, Any], part: RankerBatch, key: jax.Array) -> Float[Array, ""]:
@@ -144,21 +136,13 @@ def train(
     evaluate: Callable[[CrossEncoderReranker, int], Evaluation] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
-    """Trains a ranker, or resumes an interrupted training.
+    """Trains a ranker, or resumes a training; its parameters on this process's devices.
 
     Args:
-      examples: questions with labelled rewrites.
       ranker: the starting point, see `jaxrag.methods.ars.ranker.scorer.begin`.
-      settings: see `RankerTraining`.
-      directory: for checkpoints and metrics.
       evaluate: (ranker with the parameters of that step, step) -> metrics of held-out questions.
-      devices: see `jaxrag.training.step.training_mesh`.
 
-    Returns:
-      The parameters, on this process's devices.
-
-    Raises:
-      InputError: settings, data and the content of ``directory`` do not fit, or the loss is NaN.
+    InputError if settings, data and the content of ``directory`` do not fit, or the loss is NaN.
     """
     unit, ties = settings.unit, settings.ties
     steps = settings.steps_over(number_of(examples, unit, ties))

@@ -30,10 +30,7 @@ def evaluation_of(
 ) -> Callable[[LanguageModel, int], Evaluation]:
     """An evaluation of a policy's greedy texts for held-out questions: rewards and metrics.
 
-    Args:
-      held: the questions, with the policy's inputs.
-      reward: as in training.
-      tokens: most new tokens of a text.
+    ``tokens`` is the limit of new tokens of a text.
     """
 
     def evaluate(model: LanguageModel, step: int) -> Evaluation:
@@ -58,16 +55,9 @@ def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
 def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Path]) -> Path:
     """Executes a job for each of its seeds, and writes curves and table of all of them.
 
-    Args:
-      job: has ``seeds``, how many, and ``training.seed``, the first.
-      workdir: directory of the job; each of several seeds has a subdirectory.
-      execute: (job of one seed, directory) -> trained model.
-
-    Returns:
-      The trained model of a single seed, or the directory of several.
-
-    Raises:
-      InputError: raised by ``execute``.
+    ``job`` has ``seeds``, how many, and ``training.seed``, the first. Each of several has a
+    subdirectory of ``workdir``. The path is that of the trained model (``execute``: job of one
+    seed, directory -> trained model) of a single seed, or the directory of several.
     """
     if job.seeds == 1:
         trained = execute(job, Path(workdir))

@@ -1,8 +1,7 @@
 """Training of RRR's rewriter by PPO: its queries are rewarded by passages found and answers read.
 
 A rewriter that was warmed up on another model's queries writes queries for a question; search and a
-frozen reader follow, as in trainable RRR. Their requests go through the scheduler and the store, so
-a repeated step computes nothing twice.
+frozen reader follow, as in trainable RRR.
 
 The directory of the job holds metrics.jsonl with a line for each step, every text with its queries
 and rewards in rollouts.jsonl, the checkpoints, the trained rewriter in ``optimizer``, and metrics
@@ -54,13 +53,10 @@ class TrainRrr:
       evaluation_data: held-out questions, over the same passages.
       checkpoint: the initial rewriter: a directory of a T5 or of a decoder, such as
         `jaxrag.methods.errr.student` writes.
-      training: PPO's settings.
-      worth: the reward.
       max_source, max_target: most tokens of its input and output.
       evaluation_limit: how many of the held-out questions, from the first; 0 is all.
       dtype: "float32" or "bfloat16"; "" is the first on CPUs, the second on accelerators.
-      leakage: what happens to training questions that are evaluated, too, see
-        `jaxrag.data.leakage`.
+      leakage: see `jaxrag.data.leakage`.
       seeds: number of trainings, with consecutive seeds from ``training.seed``. Each of several has
         a directory of its own; curves and table are over all.
     """
@@ -90,22 +86,14 @@ class TrainRrr:
 
     @property
     def method(self) -> rrr.Config:
-        """The run's method.
-
-        Raises:
-          InputError: it is another than RRR.
-        """
+        """The run's method; InputError where it is another than RRR."""
         if not isinstance(self.run.method, rrr.Config):
             raise InputError(f"run.method is {self.run.method.name}; PPO trains that of rrr.")
         return self.run.method
 
     @property
     def rewriter(self) -> queries.Trained:
-        """The rewriter to train.
-
-        Raises:
-          InputError: the reader itself writes the queries.
-        """
+        """The rewriter to train; InputError where the reader itself writes the queries."""
         rewriter = self.method.rewriter
         if not isinstance(rewriter, queries.Trained):
             raise InputError(
@@ -117,11 +105,9 @@ class TrainRrr:
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a rewriter, or resumes its training.
 
-        The path is that of its checkpoint, or of the directory of all seeds.
-
-        Raises:
-          InputError: data, checkpoint or settings do not fit, ``workdir`` is another job's, a
-            question cannot be answered, or the loss is NaN.
+        The path is that of its checkpoint, or of the directory of all seeds. InputError if data,
+        checkpoint or settings do not fit, ``workdir`` is another job's, a question cannot be
+        answered, or the loss is NaN.
         """
         return trained(over_seeds(self, workdir, _once))
 

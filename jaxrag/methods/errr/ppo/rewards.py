@@ -1,7 +1,7 @@
 """PPO's reward of a rewriter's queries: EM + F1 + hit, by the passages found and the answer.
 
-Ma et al. (2023); or a reranker's score of the passages, as RaFe's (Mao et al., 2024). Reader and
-index are used through the scheduler and the store, so that no request is computed twice.
+Ma et al. (2023); or a reranker's score of the passages, as RaFe's (Mao et al., 2024). Requests go
+through the scheduler and the store, so that none is computed twice.
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ class Worth:
 
 
 def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
-    """The questions whose queries can be rewarded, at most ``limit`` of them; 0 is all.
-
-    Raises:
-      InputError: no question can be rewarded.
-    """
+    """At most ``limit`` (0: all) questions whose queries can be rewarded; InputError if none."""
     needs = (worth.reads or (worth.hit and not worth.gold), bool(worth.hit and worth.gold))
     found = [
         question
@@ -105,8 +101,7 @@ class Rewards:
     ) -> tuple[list[float], list[dict[str, Any]]]:
         """Rewards, and the record of each text: its queries, whether it was parsed, and scores.
 
-        Raises:
-          InputError: a question could not be answered; the results of the others are stored.
+        InputError where a question could not be answered; the results of the others are stored.
         """
         most = self.method.rewriter.most
         found = [
