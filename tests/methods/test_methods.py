@@ -25,7 +25,7 @@ from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
-from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.scripted import ScriptedIndex, ScriptedModel, ScriptedReranker, run
 
 PAIRS = {
     "Context:": "<answer>Paris</answer>",
@@ -290,14 +290,6 @@ def test_any_gate_composes_with_any_strategy_and_selector(gate, candidates, sele
     found = run(config, ScriptedModel(DTR), index(), reranker=ScriptedReranker(lambda q, p: 0.0))
     assert found.value.text in ("Rome", "Paris")
     assert found.value.trace["gate"]["retrieve"] is ("searches" in found.value.trace)
-
-
-def test_choices_are_shown_to_the_reader_but_not_searched_for():
-    question = dataclasses.replace(QUESTION, choices=("Rome", "Oslo"))
-    model = ScriptedModel(DTR)
-    found = run(STANDARD_RAG, model, index(), question=question)
-    assert "A: Rome\nB: Oslo" in model.prompts[0]
-    assert found.value.trace["searches"][0]["query"] == "Where is it?"
 
 
 def test_braces_in_a_question_are_harmless():

@@ -9,13 +9,13 @@ from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
+from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.episode import answer_question
-from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.passage_selectors import AIS, Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
-from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 READER = Reader(prompts="small")
 MODEL = {"": "Rome"}
@@ -86,21 +86,6 @@ def test_questions_are_searched_together_and_never_twice():
     tools = Tools(LanguageModelTool(ScriptedModel(MODEL)), RetrieverTool(words))
     answers(config)
     assert [k for _, k in words.asked] == [2, 3, 2]  # another k, and another index
-
-
-def test_dual_paths_and_rerankers_need_no_vectors():
-    for candidates in (DualPath(n=2), FixedMix(from_query=1, from_pseudo=1)):
-        config = dataclasses.replace(HYDE, candidates=candidates, select=Top(k=2), reader=READER)
-        words = index()
-        outcome = run(config, ScriptedModel(MODEL), words)
-        assert outcome.value.trace["selected"]["ids"][0] == "p1"
-        assert outcome.cost["searches"] == 2
-    config = dataclasses.replace(
-        STANDARD_RAG, candidates=OnePath(n=4), select=Rerank(k=1), reader=READER
-    )
-    reranker = ScriptedReranker(lambda query, passage: float("green" in passage))
-    outcome = run(config, ScriptedModel(MODEL), index(), reranker=reranker)
-    assert outcome.value.trace["selected"]["ids"] == ["p3"]
 
 
 def test_methods_that_need_vectors_are_refused():

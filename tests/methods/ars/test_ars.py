@@ -142,18 +142,6 @@ def test_read_limits_the_passages():
     assert run(config).value.trace["selected"]["ids"] == ["a", "c"]
 
 
-def test_yes_no_questions_by_text_and_by_logprob():
-    asked = Question("q1", "Where is it?", ("yes",), task="yes_no")
-    model = Model(**{"Yes or no:": "No, it is not"})
-    outcome = run(made(), model=model, question=asked)
-    assert outcome.value.text == "no" and outcome.value.trace["task"] == "yes_no"
-
-    by_option = made(reader=dataclasses.replace(SMALL, by="logprob"))
-    outcome = run(by_option, model=Model({"yes": -0.1, "no": -2.0}), question=asked)
-    assert outcome.value.text == "yes"
-    assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
-
-
 def test_rewards_answer_from_every_k():
     config = ars_rewards.Config(rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL)
     model = Model()

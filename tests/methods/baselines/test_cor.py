@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from jaxrag.methods.baselines import cor
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.reader import Reader
-from jaxrag.types import Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import word_tokenizer
 
@@ -75,12 +74,6 @@ def test_an_incomplete_ranking_is_filled_up_and_counted():
     assert trace["selected"]["ids"] == ["b", "a"]
     assert [trace["ranking"][key] for key in ("unknown", "duplicate", "missing")] == [1, 1, 2]
     assert trace["ranking"]["raw"] == "the best is 2, then 2, then 7"
-
-
-def test_closed_questions():
-    question = Question("y", "is rome a city", ("yes",), task="yes_no")
-    found, model = answer("[1]", question, said="True")
-    assert found.value.text == "yes" and "true or false" in model.prompts[1]
 
 
 def test_passages_cut_from_the_prompt_count_as_unranked():

@@ -91,12 +91,6 @@ def test_candidates_by_a_pseudo_context():
     assert kept(found) == ["e"] and found.cost["llm_calls"] == 2
 
 
-def test_closed_questions():
-    question = Question("y", "is rome a city", ("yes",), task="yes_no")
-    found, model = answer(question, {"": "True."})
-    assert found.value.text == "yes" and "true or false" in model.prompts[0]
-
-
 def test_extreme_temperatures_give_finite_results():
     found, _ = answer(alpha=100.0, temperature=1e-4)
     assert kept(found)[0] == "a" and math.isfinite(found.value.trace["selected"]["logprob"])

@@ -5,7 +5,7 @@ import pytest
 from jaxrag.methods.baselines import few_shot
 from jaxrag.steps import prompts
 from jaxrag.steps.reader import Reader
-from jaxrag.types import InputError, Question
+from jaxrag.types import Question
 from tests.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
@@ -37,27 +37,8 @@ def test_one_call_and_no_search(name, question, said, text, task):
     assert ("B: in Rome" in asked) == (task == "multiple_choice")
 
 
-OPTIONS = {"yes": -2.0, "no": -0.5, "A": -1.0, "B": -3.0, "C": -0.9}
-
-
-@pytest.mark.parametrize(
-    "question, text, scores", [(YES_NO, "no", 2), (CHOICE, "in Bern", 3), (QUESTION, "Rome", 0)]
-)
-def test_closed_questions_by_their_options_probabilities(question, text, scores):
-    found = run(few_shot.Config(Reader("baselines", by="logprob")), ScriptedModel("Rome", OPTIONS),
-                question=question)  # fmt: skip
-    assert found.value.text == text and found.cost.get("llm_scores", 0) == scores
-    assert found.cost.get("llm_calls", 0) == (0 if scores else 1)
-
-
 @pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
 def test_closed_questions_have_their_own_token_limit(question, most):
     model = ScriptedModel("A")
     run(few_shot.Config(Reader("baselines", closed_tokens=5)), model, question=question)
     assert model.settings[0]["max_new_tokens"] == most
-
-
-def test_a_gold_answer_outside_the_choices_is_refused():
-    wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
-    with pytest.raises(InputError, match="none of its options"):
-        run(few_shot.Config(), ScriptedModel({"": "B"}), question=wrong)

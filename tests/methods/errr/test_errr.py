@@ -9,7 +9,6 @@ from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
-from jaxrag.types import Question
 from tests import scripted
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel
 
@@ -85,26 +84,11 @@ def test_an_empty_document_is_replaced_by_the_question():
     assert optimizing.startswith("Context: Where is it?\n")
 
 
-def test_unparsable_queries_search_by_the_question():
-    llm = Reads({**SCRIPT, "Queries:": "**"})
-    answer, _, _ = run(errr.Config(search=SEARCH, reader=READER), llm=llm)
-    assert answer.trace["queries"]["parsed"] is False
-    assert [search["query"] for search in answer.trace["searches"]] == ["Where is it?"]
-    assert answer.text == "Rome **"
-
-
 def test_the_question_can_be_searched_too():
     config = errr.Config(search=SEARCH, search_question=True, reader=READER)
     answer, cost, _ = run(config)
     queries = [search["query"] for search in answer.trace["searches"]]
     assert queries == ["Where is it?", "first", "second"] and cost["searches"] == 3
-
-
-def test_closed_questions_use_closed_prompts():
-    question = Question("q", "Where is it?", ("yes",), task="yes_no")
-    llm = Reads({**SCRIPT, "Title": "Yes, it is"})
-    answer, _, asked = run(errr.Config(search=SEARCH, reader=READER), llm=llm, question=question)
-    assert answer.text == "yes" and asked[-1].endswith("Yes or no:")
 
 
 def test_pairs_call_only_the_teacher():

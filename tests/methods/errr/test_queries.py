@@ -1,17 +1,16 @@
 """Queries on scripts: who writes them, what the trace tells, how they are searched for."""
 
 import dataclasses
-import functools
 import json
 
 import pytest
 
-from jaxrag.methods.errr import errr, queries
+from jaxrag.methods.errr import queries
 from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.episode import Episode, answer_question
+from jaxrag.steps.episode import Episode
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper, needs_of
 from jaxrag.types import InputError, Question
@@ -142,22 +141,6 @@ def test_merging_and_the_question_itself(merge, itself, ids):
 def test_the_question_is_searched_for_once():
     trace, _ = searched(("where is it", "first"), Search(m=1), itself=True)
     assert [search["query"] for search in trace["searches"]] == ["Where is it?", "first"]
-
-
-class Empty(ScriptedIndex):
-    """Finds nothing, as a web search may."""
-
-    def search(self, vectors, k):
-        return [type(found)((), ()) for found in super().search(vectors, k)]
-
-
-def test_without_passages_the_model_answers_directly():
-    config = errr.Config(Prompted(context=False), reader=READER)
-    llm = ScriptedModel({"Queries:": "first **", "Answer:": "Rome **"})
-    tools = tools_of(llm, Empty(PASSAGES, ANGLES))
-    answer = run_step(functools.partial(answer_question, config), tools).value
-    assert answer.trace["selected"] == {"ids": [], "scores": []} and answer.text == "Rome **"
-    assert llm.prompts[1].endswith("Question: Where is it?\nAnswer:")
 
 
 SETS = [f"{base}{data}" for base in ("errr", "errr_small")

@@ -7,7 +7,6 @@ import pytest
 
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
-from jaxrag.experiments import run as script
 from jaxrag.methods.errr import errr_pairs
 from jaxrag.methods.errr.parsed_queries import parse_queries
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
@@ -131,13 +130,6 @@ def test_pairs_of_a_run(made):
     assert "searches" not in records[0]["trace"]
 
 
-def test_a_finished_table_is_reproduced_without_model_calls(made):
-    root, job, (_, path, *_) = made
-    before = path.read_bytes()
-    path.unlink()
-    assert job.execute(root / "pairs").path.read_bytes() == before
-
-
 def test_the_outcome_counts_pairs_by_part(made):
     (shown, _), path, *_ = made[2]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -145,33 +137,3 @@ def test_the_outcome_counts_pairs_by_part(made):
              if any(line["part"] == name for line in lines)]  # fmt: skip
     assert list(shown.columns[0].cells) == parts and len(parts) >= 2
     assert sum(int(cell) for cell in shown.columns[1].cells) == 11
-
-
-def test_failed_questions_leave_no_pairs(made, tmp_path):
-    run = made[1].run
-    method = dataclasses.replace(run.method, teacher=Prompted(tokens=10**6))
-    with pytest.raises(InputError, match=r"11 questions failed .*asks these again"):
-        errr_pairs.MakeQueryPairs(dataclasses.replace(run, method=method)).execute(tmp_path)
-    assert not (tmp_path / "pairs.jsonl").exists()
-
-
-def test_the_script_makes_pairs(made, tmp_path, capsys):
-    root = made[0]
-    config = root / "pairs_config.py"
-    config.write_text(
-        "import dataclasses\n"
-        "from jaxrag.runs.config_file import load\n"
-        "from jaxrag.methods.errr import errr_pairs\n"
-        "from jaxrag.methods.errr.errr_pairs import MakeQueryPairs\n"
-        "from jaxrag.methods.errr.queries import Prompted\n"
-        "from jaxrag.steps.reader import Reader\n"
-        "def get_config():\n"
-        f"    run = load({str(root / 'config.py')!r})\n"
-        f"    reader = Reader(prompts={str(root / 'prompts.toml')!r}, passage_tokens=8)\n"
-        "    method = errr_pairs.Config(Prompted(tokens=8), reader=reader)\n"
-        "    run = dataclasses.replace(run, method=method, index=None)\n"
-        "    return MakeQueryPairs(run)\n"
-    )
-    argv = ["run", "--config", str(config), "--config.run.limit=3"]
-    assert script.main([*argv, "--workdir", str(tmp_path / "made")]) == 0
-    assert f"made: {tmp_path / 'made' / 'pairs.jsonl'}" in capsys.readouterr().out.replace("\n", "")

@@ -106,12 +106,6 @@ def test_pairs_of_a_run(made):
     assert shown.row_count == len(counts["target"])
 
 
-def test_a_finished_file_is_reproduced_to_the_byte(small, made):
-    before = made.path.read_bytes()
-    made.path.unlink()
-    assert small.execute(made.path.parent).path.read_bytes() == before
-
-
 def test_runs_without_pairs_are_refused(small, tmp_path):
     with pytest.raises(InputError, match=r"needs .*adaptive_labels\.Config"):
         MakeComplexityPairs(dataclasses.replace(small.run, method=adaptive_rag.Config()))

@@ -10,7 +10,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import needs_of
-from jaxrag.types import InputError, Question
+from jaxrag.types import InputError
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
@@ -209,13 +209,6 @@ def test_two_uncertain_sentences_search_twice():
     assert trace["selected"]["ids"] == ["e", "d", "a", "b"]
     assert found.cost["llm_calls"] == 4 and found.cost["searches"] == 2
     assert trace["gate"]["retrieved"] == trace["gate"]["of"] == 2
-
-
-def test_choices_are_shown_and_named_by_their_letter():
-    question = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome"))
-    model = Writer([("So the answer is B.", [0.9] * 6, "end")])
-    assert answer(model, question).value.text == "in Rome"
-    assert "B: in Rome" in model.prompts[0]
 
 
 def test_plain_text_continues_within_the_line():

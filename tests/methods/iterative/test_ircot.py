@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jaxrag.methods.iterative import ircot
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.reader import Reader
-from jaxrag.types import Passage, Question
+from jaxrag.types import Passage
 from tests.methods.iterative.turns import CITY, HILL, LAND, WHEN, Turns, WordIndex, run
 
 READER = Reader(prompts="iterative_small")
@@ -82,14 +82,6 @@ def test_collected_passages_are_limited():
     ]  # fmt: skip
     assert found.value.trace["selected"]["ids"] == ["p4", "p0", "p5"]
     assert [s["passages"] for s in found.value.trace["reasoning"]] == [0, 2, 3]
-
-
-def test_closed_questions():
-    choice = Question("q", "Which is old?", ("Strelsau",), ("Lilliput", "Strelsau"))
-    model = Turns("So the answer is: B.")
-    found = answer(model, question=choice)
-    assert found.value.text == "Strelsau" and "B: Strelsau" in model.prompts[0]
-    assert found.value.trace["task"] == "multiple_choice"
 
 
 PIECES = ("fact. ", "So the answer is: ", "answer is", "\n", "Strelsau", "?", " ", "é", "}", "{x}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jaxrag.methods.iterative import react
 from jaxrag.methods.iterative.actions import Action, Page, Step, history_texts, lookup, read_action
 from jaxrag.steps.reader import Reader
-from jaxrag.types import Passage, Question
+from jaxrag.types import Passage
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
 
 READER = Reader(prompts="iterative_small")
@@ -237,13 +237,6 @@ def test_without_a_tokenizer_characters_limit_the_history():
     assert trace["loop"]["dropped"] == 1
     tiny = answer(Turns(*THREE), WordIndex(*ROWS), characters=1, max_steps=3).value.trace
     assert tiny["loop"]["dropped"] == 4  # of two steps the observations, then the steps
-
-
-def test_closed_questions_finish_with_an_option():
-    choice = Question("q", "Which?", ("tea",), ("gold", "tea"))
-    model = Turns("a\nAction: Finish[B]")
-    found = answer(model, question=choice)
-    assert found.value.text == "tea" and "Which?\nA: gold\nB: tea" in model.prompts[0]
 
 
 def test_chat_prompts_have_the_same_content():

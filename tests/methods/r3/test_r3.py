@@ -78,25 +78,6 @@ def test_a_multiple_choice_is_answered_by_a_letter():
     assert outcome.value.trace["answer"]["raw"].startswith("B\n")
 
 
-def test_the_query_is_the_question_without_options():
-    words = index()
-    run(r3.Config(), ScriptedModel({"": "A"}), words, question=CHOICE)
-    assert words.asked == [(["What is red?"], 1)]
-
-
-def test_small_model_prompts_are_supported():
-    config = r3.Config(reader=Reader(prompts="small", answer_tokens=16, closed_tokens=4))
-    for question, reply, text, tokens in (
-        (OPEN, " Rome", "Rome", 16),
-        (CLAIM, " true", "true", 4),
-        (CHOICE, " C", "the sky", 4),
-    ):
-        outcome, model = ask(question, reply, config)
-        assert outcome.value.text == text and model.settings[0]["stop"] == ("\n",)
-        assert model.settings[0]["max_new_tokens"] == tokens
-        assert "it is here 0" in model.prompts[0]
-
-
 def test_invalid_settings_are_refused(tmp_path):
     letters = dataclasses.replace(CHOICE, answers=("B",))
     with pytest.raises(InputError, match=r"Question m: none of its options .*\['B'\]"):

@@ -125,28 +125,6 @@ def test_closed_questions_sum_the_scores_of_each_option() -> None:
     assert "say true where it is correct" in model.prompts[0]
 
 
-def test_labels_sum_the_scores_of_the_passages_that_give_them() -> None:
-    labels = ("supported", "refuted", "not enough info")
-    question = Question("l", "Ice is warm.", ("refuted",), labels, task="labels")
-    good = {f"text of {name}": {"[Relevant]": 0.5, "[Irrelevant]": 0.25} for name in "bd"}
-    model = Reflecting(
-        {"text of c": ("supported", [0.9], "end"), "": ("It is Refuted.", [0.9], "end")},
-        {"text of c": {**GOOD}, **good, "": needs(0.75)},
-    )
-    found = answered(model, question, candidates=OnePath(n=3), select=Top(k=3))
-    assert found.value.text == "refuted" and set(found.value.trace["options"]) == {*labels[:2]}
-    assert found.value.trace["option"]["said"] == found.value.trace["option"]["gold"] == 1
-    assert "The labels are: supported, refuted, not enough info." in model.prompts[0]
-
-
-def test_choices_are_named_by_their_letter() -> None:
-    question = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome"))
-    model = Reflecting({"": ("B", [0.9], "end")}, {"": needs(0.75)})
-    found = answered(model, question)
-    assert found.value.text == "in Rome" and found.value.trace["task"] == "multiple_choice"
-    assert "B: in Rome\n\n### Response:\n" in model.prompts[0]
-
-
 def test_incompatible_prompts_are_refused() -> None:
     model = Reflecting({"": ("Rome.", [0.5], "end")}, {})
     with pytest.raises(InputError, match=r"\[direct\] is a chat; a Self-RAG checkpoint continues"):
