@@ -3,8 +3,6 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jaxrag.data import question_kinds
 from jaxrag.steps import kinds, prompts
@@ -140,13 +138,6 @@ def test_correctness_is_by_letter_or_whole_choice_text():
     assert kinds.is_right("Ada, I think", OPEN)
 
 
-@given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
-def test_letters_count_anywhere_in_the_answer(numbers, filler):
-    text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
-    expected = "; ".join(CHOICE.choices[n] for n in sorted(numbers)) or text
-    assert kinds.chosen(text, CHOICE) == expected
-
-
 def test_yes_no_questions():
     assert question_kinds.role_of(YES_NO) == "yes_no" and question_kinds.options(YES_NO) == (
         "yes",
@@ -200,13 +191,6 @@ def test_of_two_labels_at_one_place_the_longer_counts():
     for text, number in [("mostly true", 1), ("It is true", 0), ("Half-true!", 2), ("C++, true", 3),
                          ("true (but old)", 4), ("untrue", None)]:  # fmt: skip
         assert kinds.first_named(text, truth) == number
-
-
-@given(st.integers(0, 2), st.sampled_from(["", " ", "Label: ", "It is "]), st.booleans())
-def test_any_label_is_read_wherever_it_stands(number, before, lower):
-    label = LABELS.choices[number]
-    text = f"{before}{label.lower() if lower else label}."
-    assert kinds.read(text, LABELS, prompts.Template("")) == label
 
 
 def test_a_prompt_may_name_labels_by_other_words():

@@ -122,20 +122,6 @@ def test_a_warm_up_in_epochs_becomes_steps() -> None:
     assert SupervisedTraining(update=Update(warmup=3)).update_over(1000).warmup == 3
 
 
-@pytest.mark.slow
-def test_the_loss_falls(tmp_path: Path) -> None:
-    """With dropout, on 2 devices that share one copy of the parameters."""
-    module, params = small_sidr.towers(tmp_path, shared=True)
-    update = Update(learning_rate=5e-3, top=8, dropout=0.1)
-    mesh = make_mesh(jax.devices()[:2], fsdp=2)
-    step = make_step(module, update, steps=30, microbatch=4, mesh=mesh)
-    state, losses = step.begin(params), []
-    for number in range(30):
-        state, figures = step.update(state, batch(8, 2, seed=number % 2), number)
-        losses.append(float(figures["loss"]))
-    assert losses[-1] + losses[-2] < 0.8 * (losses[0] + losses[1])
-
-
 def test_texts_are_padded_to_the_longest() -> None:
     found = tokenize(small_bert.tokenizer(BERT), ["the cat sat", "paris"], limit=64, pad_id=0)
     assert found.ids.shape == (2, 8) and found.lengths.tolist() == [5, 3]

@@ -1,8 +1,4 @@
 import dataclasses
-import json
-import shutil
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,7 @@ from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.r3 import small_sidr
 from tests.models.bert import small_bert
-from tests.training import processes, train_small
-from tests.training.processes import finished, free_port
+from tests.training import train_small
 
 TEXTS = (
     "Rome is the capital of Italy",
@@ -34,11 +29,6 @@ TEXTS = (
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sidr")
     train_small.make(directory / "made")
-    return directory
-
-
-def fresh(made: Path, directory: Path) -> Path:
-    (directory / "made").symlink_to(made / "made")
     return directory
 
 
@@ -128,63 +118,3 @@ def test_too_few_questions_are_refused(made: Path) -> None:
         loader(made, train_small.examples()[:3])
     with pytest.raises(InputError, match="2 different positive passages, too few"):
         loader(made, [Example("the cat", (i % 2,), ()) for i in range(8)], negatives=4)
-
-
-def started(
-    directory: Path, steps: int, fsdp: int, *more: Any, devices: int
-) -> subprocess.Popen[str]:
-    words = directory, steps, fsdp, *more
-    return processes.started("tests.training.train_small", *words, devices=devices)
-
-
-def wait_for(process: subprocess.Popen[str], figures: Path, step: int) -> None:
-    """Returns once a running training has figures of a step."""
-    until = time.monotonic() + 1500
-    while not figures.exists() or f'"step": {step},' not in figures.read_text():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fsdp", [1, 2])
-def test_kills_change_no_byte_in_200_steps(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsdp: int
-) -> None:
-    # what is killed as it writes a program would leave half of one to the other tests
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-        fresh(made, tmp_path / name)
-    whole = finished(started(tmp_path / "whole", 200, fsdp, devices=2))
-    for reached in (35, 90, 151):
-        process = started(tmp_path / "killed", 200, fsdp, devices=2)
-        wait_for(process, tmp_path / "killed" / "run" / "metrics.jsonl", reached)
-        process.kill()
-        process.communicate()
-    assert finished(started(tmp_path / "killed", 200, fsdp, devices=2)) == whole
-    shutil.rmtree(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("processes", "devices", "fsdp"), [(1, 8, 1), (1, 8, 2), (2, 2, 1)])
-def test_other_devices_have_the_losses_of_one(
-    made: Path, tmp_path: Path, processes: int, devices: int, fsdp: int
-) -> None:
-    """Of the first two steps: Adam's, by which gradients near 0 count as much as others, drift.
-
-    The default suite has two processes with a smaller network, in tests/training/test_loop.py.
-    """
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        fresh(made, tmp_path / name)
-    finished(started(tmp_path / "one", 2, 1, devices=1))
-    port = free_port()
-    several = [(number, processes, port) if processes > 1 else () for number in range(processes)]
-    others = [started(tmp_path / "other", 2, fsdp, *words, devices=devices) for words in several]
-    assert [finished(process)["devices"] for process in others] == [devices * processes] * processes
-    losses = [
-        [json.loads(line)["loss"] for line in (place / "run" / "metrics.jsonl").open()]
-        for place in (tmp_path / "one", tmp_path / "other")
-    ]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

@@ -64,14 +64,10 @@ def test_demonstrations_become_turns_or_blocks():
 @pytest.mark.parametrize(
     "text, named",
     [
-        ("[direct\n", "TOML"),
         ("[direct]\nuser = '{question}'\nstop = ['']", "stop has an empty text"),
         ("[direct]\nuser = '{question}'\nsystem = '{question}'", "which user alone may hold"),
         ("[dirct]\nuser = '{question}'", "dirct"),
-        ("[direct]\nuser = 'no field'", r"\{question\}"),
         ("[context]\nuser = '{question}'", r"\{passages\}"),
-        ("[direct]\nuser = '{question} {topic}'", "topic"),
-        ("[direct]\nuser = '{question} {'", "bad field"),
         ("[direct]\nuser = '{question}'\nparse = 'json'", "json"),
         ("[direct]\nuser = '{question}'\nstops = ['x']", "stops"),
         ("[direct]\nuser = '{question}'\n[[direct.demonstrations]]\nuser = 'x'", "demonstration 1"),

@@ -4,13 +4,11 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from jaxrag.evaluation.report import plots
-from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.methods.ars.bandit import figures
 from jaxrag.methods.ars.bandit.report import (
     lambdas,
@@ -147,13 +145,6 @@ def test_without_matplotlib_the_page_says_how_figures_are_drawn(
     write_bandit_report(directory, directory / "report.html")
     page = (directory / "report.html").read_text()
     assert "jaxrag[figures]" in page and "<figure>" not in page
-
-
-def test_the_pages_figures_become_files(directory: Path) -> None:
-    write_bandit_report(directory, directory / "report.html")
-    files = write_figures(directory / "report.html", directory / "figures")
-    assert files[0].stem == "boolq-reward-by-epoch-neuralucb" and len(files) == 3
-    assert "best fixed K" in "".join(ElementTree.parse(files[0]).getroot().itertext())
 
 
 def test_an_unfinished_or_foreign_directory_is_refused(directory: Path) -> None:

@@ -120,13 +120,6 @@ def edited(**changes: Any) -> Callable[[Path], None]:
     return break_it
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    def break_it(path: Path) -> None:
-        (path / name).write_bytes((path / name).read_bytes()[:-5])
-
-    return break_it
-
-
 BAD = {
     "another model": (edited(model_type="bert"), "not a bandit: .*'bert'"),
     "config without sizes": (edited(features=None), "lacks arms, features"),

@@ -143,19 +143,6 @@ def test_a_seed_fixes_every_bit(table: RewardTable) -> None:
     assert not np.array_equal(first.played, other.played)
 
 
-def test_vmap_over_seeds_changes_nothing(table: RewardTable) -> None:
-    alone = trained(table, seed=1)
-    learn = program(SMALL.bandit(4, 3, SHORT.batch), epochs=SHORT.epochs, batch=SHORT.batch)
-    contexts = contexts_of(table, 0).rows
-    paid = jnp.asarray(RewardScheme().rewards(table.base))
-    parts = [Replay(contexts[rows], paid[rows]) for rows in (table.train, ~table.train)]
-    keys = jnp.stack([jax.random.key(seed) for seed in (0, 1)])
-    several = jax.jit(jax.vmap(learn, (0, None, None)))(keys, *parts)
-    np.testing.assert_allclose(several.played[1], alone.played, rtol=1e-5)
-    np.testing.assert_allclose(several.test[1], alone.test, rtol=1e-5)
-    np.testing.assert_array_equal(several.chosen[1], alone.chosen)
-
-
 def test_axes_come_from_the_training_questions_alone(table: RewardTable) -> None:
     changed = table.contexts.copy()
     changed[~table.train] *= -7

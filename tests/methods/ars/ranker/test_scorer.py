@@ -8,12 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.core.store import Store
-from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.ars.ranker import scorer as rankers
 from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
-from jaxrag.steps.tools import RerankerTool
-from jaxrag.types import InputError, Passage
+from jaxrag.types import InputError
 from tests.models.bert import small_bert
 
 BERT = small_bert.BERT | {"num_hidden_layers": 1}  # compiles in half the time
@@ -49,15 +46,6 @@ def test_a_score_is_the_network_s_and_independent_of_the_batch(trained: str) -> 
     swapped = ranker.score(REWRITES[:1], [QUESTION])
     assert swapped[0] != found[0]
     assert ranker.score([], []).shape == (0,)
-
-
-def test_a_reranker_tool_uses_the_scorer(trained: str, tmp_path: Path) -> None:
-    ranker = rankers.load(trained)
-    tool, store = RerankerTool(ranker), Store(tmp_path / "store.sqlite")
-    passages = [Passage(str(i), "", rewrite) for i, rewrite in enumerate(REWRITES)]
-    [outcome] = Scheduler(store).run([("q", lambda: tool.scores(QUESTION, passages))])
-    store.close()
-    assert outcome.value == ranker.score([QUESTION] * 4, REWRITES).tolist()
 
 
 def test_identity_depends_on_all_that_determines_scores(start: str, trained: str) -> None:

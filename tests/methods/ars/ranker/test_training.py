@@ -147,10 +147,6 @@ def test_training_learns_the_order(start: Path, tmp_path: Path) -> None:
     assert len(lines[-1]["each"]["held"]) == 8
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("dropped", ["dropout", "encoder_dropout"])
 def test_dropout_differs_by_step(start: Path, dropped: str) -> None:
     ranker, module = small_ranker.begin(start), small_ranker.begin(start).module
@@ -163,15 +159,6 @@ def test_dropout_differs_by_step(start: Path, dropped: str) -> None:
         return float(step.update(step.begin(ranker.params), batch, number)[1]["loss"])
 
     assert loss(0) == loss(0) != loss(1)
-
-
-def test_a_nan_loss_stops_training_and_names_the_step(start: Path, tmp_path: Path) -> None:
-    ranker = small_ranker.begin(start)
-    params = jax.tree.map(lambda x: x, ranker.params)
-    params["classifier"] = {name: x * np.nan for name, x in params["classifier"].items()}
-    broken = small_ranker.rankers.with_params(ranker, params, "broken")
-    with pytest.raises(InputError, match="Step 1: loss is nan"):
-        train(small_ranker.examples(8), broken, settings(steps=2), tmp_path, devices=ONE)
 
 
 def test_questions_without_a_pair_are_counted(start: Path) -> None:
