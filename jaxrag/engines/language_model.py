@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Protocol, Required, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
-from jaxrag.types import Generation, InputError, Prompt
+from jaxrag.core.checks import check_limits, check_positive, check_range
+from jaxrag.types import Generation, Prompt
 
 
 class DecodingKeywords(TypedDict, total=False):
@@ -47,17 +47,9 @@ class DecodingOptions:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1 or self.temperature < 0:
-            raise InputError(
-                f"max_new_tokens is {self.max_new_tokens} and temperature {self.temperature}: "
-                "at least 1 and at least 0 are allowed."
-            )
-
-        if not 0 < self.repetition_penalty < math.inf:
-            raise InputError(
-                f"repetition_penalty is {self.repetition_penalty}: it must be above 0 and finite; "
-                "1 is none."
-            )
+        check_limits(max_new_tokens=self.max_new_tokens)
+        check_range(temperature=self.temperature)
+        check_positive(repetition_penalty=self.repetition_penalty)
 
     def seeds(self, count: int) -> list[int]:
         """The seed of each of ``count`` prompts."""

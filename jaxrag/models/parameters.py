@@ -41,16 +41,9 @@ def to_numpy(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf, np.float32) for name, leaf in flatten(params).items()}
 
 
+@functools.cache  # tracing a large network takes a second
 def template(initialise: Callable[[Any], Any], network: Any) -> Any:
-    """The tree of parameters that ``initialise(network)`` would make, without values.
-
-    It is kept for networks that are equal to this one: tracing a large one takes a second.
-    """
-    return _traced(initialise, network)
-
-
-@functools.cache
-def _traced(initialise: Callable[[Any], Any], network: Any) -> Any:
+    """The tree of parameters that ``initialise(network)`` would make, without values."""
     return jax.eval_shape(lambda: initialise(network))
 
 
@@ -80,11 +73,9 @@ def to_devices(
     placed = {}
     for name in list(arrays):
         array = arrays.pop(name)
-        own = _dtype(name, array[0] if isinstance(array, list) else array, dtype)
-        if stacked := isinstance(array, list):
-            shape = (len(array), *array[0].shape)
-        else:
-            shape = array.shape
+        stacked = isinstance(array, list)
+        own = _dtype(name, array[0] if stacked else array, dtype)
+        shape = (len(array), *array[0].shape) if stacked else array.shape
         sharding = parameter_sharding(name, shape, mesh, rules=rules) if mesh else None
         try:
             if stacked:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -117,25 +116,15 @@ They may extend beyond the answer's end.
 
 
 class AnswerRows:
-    """Decodes answers whose caches have the same number of slots; see `Decoding`.
+    """Decodes answers whose caches, by number of rows, have the same number of slots."""
 
-    Args:
-      empty: number of rows -> an empty cache.
-      caches: existing caches by number of rows.
-    """
-
-    def __init__(
-        self,
-        prefill: Prefill,
-        empty: Callable[[int], Cache],
-        caches: dict[int, Cache],
-        request: DecodingRequest,
-        end_tokens: frozenset[int],
-        *,
-        counts: RowCounts,
-    ) -> None:
-        self.caches, self._empty, self._counts = caches, empty, counts
-        self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
+    def __init__(self, decoding: Decoding, slots: int, request: DecodingRequest) -> None:
+        held, caches = decoding.free
+        decoding.free = (0, {})  # frees caches of other sizes before new ones are made
+        self.caches = caches if held == slots else {}
+        self._counts = decoding.counts.setdefault(slots, RowCounts(decoding.sizes(slots)))
+        self._prefill, self._end_tokens = decoding.prefill, decoding.end_tokens
+        self._slots, self._request = slots, request
 
     def run(
         self, draws: Sequence[AnswerDraw], numbers: Sequence[Sequence[int]], reading: PrefillGroup
@@ -144,7 +133,7 @@ class AnswerRows:
         self._decoder = reading.decoder
         size = self._counts.choose(sum(len(numbers[i]) for i in reading.numbers))
         if size not in self.caches:
-            self.caches[size] = self._empty(size)
+            self.caches[size] = self._prefill.empty(size, self._slots)
         self._answers: list[_Answer | None] = [None] * size
         self._token, self._position, self._made, self._count = np.zeros((4, size), np.int32)
         self._numbers, self._seeds = np.zeros((2, size), np.uint32)
@@ -312,10 +301,10 @@ class Decoding:
         end_tokens: Sequence[int],
         cache_bytes: int,
     ) -> None:
-        self._prefill, self._rows, self._tail = prefill, rows, tail
-        self._cache_bytes, self._end_tokens = cache_bytes, frozenset(end_tokens)
-        self._free: tuple[int, dict[int, Cache]] = (0, {})  # slots, and the caches by rows
-        self._counts: dict[int, RowCounts] = {}  # by slots
+        self.prefill, self._rows, self._tail = prefill, rows, tail
+        self._cache_bytes, self.end_tokens = cache_bytes, frozenset(end_tokens)
+        self.free: tuple[int, dict[int, Cache]] = (0, {})  # slots, and the caches by rows
+        self.counts: dict[int, RowCounts] = {}  # by slots
 
     def run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
         """Yields each answer as it ends.
@@ -326,7 +315,7 @@ class Decoding:
         parts = [self._short_part(draw) for draw in draws]
         rest, logprobs = {}, []
         for i, tokens, values in self._run(parts, request):
-            ended = not self._end_tokens.isdisjoint(tokens)
+            ended = not self.end_tokens.isdisjoint(tokens)
             ended = ended or request.stopped(draws[i].prompt, tokens)
             if ended or len(tokens) >= draws[i].count:
                 yield i, tokens, values
@@ -339,7 +328,7 @@ class Decoding:
 
     def _short_part(self, draw: AnswerDraw) -> AnswerDraw:
         """The answer up to the token with which its text becomes long."""
-        config, length = self._prefill.decoder.config, len(draw.job.tokens)
+        config, length = self.prefill.decoder.config, len(draw.job.tokens)
         if draw.job.long or not config.is_long(length + draw.count - 1):
             return draw  # the last token is not read
         return draw._replace(count=config.short_length + 1 - length)
@@ -353,19 +342,10 @@ class Decoding:
     def _run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
         same = group_equal(draw.job for draw in draws)
         numbers = list(same.values())
-        for slots, reading in self._prefill.readings(list(same)):
-            caches = self._free[1] if self._free[0] == slots else {}
-            self._free = (0, {})  # frees caches of other sizes before new ones are made
-            answers = AnswerRows(
-                self._prefill,
-                functools.partial(self._prefill.empty, slots=slots),
-                caches,
-                request,
-                self._end_tokens,
-                counts=self._counts.setdefault(slots, RowCounts(self.sizes(slots))),
-            )
+        for slots, reading in self.prefill.readings(list(same)):
+            answers = AnswerRows(self, slots, request)
             yield from answers.run(draws, numbers, reading)
-            self._free = (slots, answers.caches)
+            self.free = (slots, answers.caches)
 
     def sizes(self, slots: int) -> tuple[int, ...]:
         """Allowed numbers of rows, ascending: for the last answers, and for all."""
@@ -373,9 +353,9 @@ class Decoding:
 
     def rows(self, slots: int) -> int:
         """Answers decoded at once, determined by their number of slots alone."""
-        config, rows = self._prefill.decoder.config, self._rows
+        config, rows = self.prefill.decoder.config, self._rows
         width = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-        each = width * slots * np.dtype(self._prefill.decoder.dtype).itemsize
-        while rows * each > self._cache_bytes and rows % (2 * self._prefill.rows) == 0:
+        each = width * slots * np.dtype(self.prefill.decoder.dtype).itemsize
+        while rows * each > self._cache_bytes and rows % (2 * self.prefill.rows) == 0:
             rows //= 2
         return rows

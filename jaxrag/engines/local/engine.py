@@ -14,13 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
+from jaxtyping import Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
 from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
-from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
-from jaxrag.engines.local.scoring import scored
+from jaxrag.engines.local.prefill import (
+    DecoderNetwork,
+    Prefill,
+    PrefillJob,
+    PrefillStep,
+    Sizes,
+    group_equal,
+)
 from jaxrag.engines.local.shape_invariance import tail_rows
 from jaxrag.engines.prompts import (
     AnswerReader,
@@ -31,6 +38,7 @@ from jaxrag.engines.prompts import (
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
 from jaxrag.models.decoder.config import DecoderConfig
+from jaxrag.models.decoder.decoding import score
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.layers import inputs_first
@@ -41,6 +49,7 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
+_TOGETHER = 64  # tokens scored in one call
 _NUMERICS = "jaxrag-local-8"  # part of the identity; raise it when results change
 _STACKED_NUMERICS = "jaxrag-local-7s"  # the same for stacked layers, which compute another way
 
@@ -319,6 +328,60 @@ class LocalModel:
             mask[: len(contains)] |= contains
         self._masks[stop] = mask
         return mask
+
+
+def scored(
+    prefill: Prefill, jobs: Sequence[tuple[PrefillJob, Int[np.ndarray, " t"]]]
+) -> Iterator[tuple[int, Float[np.ndarray, " t"]]]:
+    """Yields the index and the log-probabilities of each job, as they are done.
+
+    A job is what is read (prompt and continuation without its last token; ``wanted`` is the
+    position before the continuation) and the continuation. Equal texts are read once.
+    """
+    values = [np.zeros(len(tokens), np.float32) for _, tokens in jobs]
+    yield from ((i, values[i]) for i, (_, tokens) in enumerate(jobs) if not len(tokens))
+    nonempty = [i for i, (_, tokens) in enumerate(jobs) if len(tokens)]
+    same = group_equal(jobs[i][0] for i in nonempty)
+    distinct = list(same)
+    numbers = [[nonempty[place] for place in places] for places in same.values()]
+    targets = [[(jobs[i][1], values[i]) for i in some] for some in numbers]
+    for _, reading in prefill.readings(distinct):
+        while not reading.over:
+            step = reading.step()
+            _score_step(prefill, step, distinct, targets)
+            for read in step.rows:
+                if read.done:
+                    yield from ((i, values[i]) for i in numbers[read.number])
+
+
+def _score_step(
+    prefill: Prefill,
+    step: PrefillStep,
+    jobs: Sequence[PrefillJob],
+    targets: Sequence[Sequence[tuple[Int[np.ndarray, " t"], Float[np.ndarray, " t"]]]],
+) -> None:
+    """Fills in the log-probabilities that a step's hidden states predict, and computes no others.
+
+    ``targets`` are, for each job, its continuations and the arrays for their log-probabilities.
+    """
+    # where its hidden state is, token, array, index in the array
+    entries: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
+    for read in step.rows:
+        first = jobs[read.number].wanted
+        entries += (
+            (step.index(read, at), int(tokens[at - first]), values, at - first)
+            for tokens, values in targets[read.number]
+            for at in range(max(first, read.start), read.end)
+        )
+    for start in range(0, len(entries), _TOGETHER):
+        part = entries[start : start + _TOGETHER]
+        chunks, places, tokens = np.zeros((3, _TOGETHER), np.int32)
+        for i, ((chunk, place), token, _, _) in enumerate(part):
+            chunks[i], places[i], tokens[i] = chunk, place, token
+        hidden = step.hidden[chunks, places]
+        logprobs = np.asarray(score(prefill.decoder, prefill.params, hidden, tokens))
+        for (*_, values, at), value in zip(part, logprobs, strict=False):
+            values[at] = value
 
 
 def plain_cpu(network: DecoderNetwork) -> bool:

@@ -239,7 +239,7 @@ class Prefill:
         self.rows, self.chunk, self.packed = rows, chunk, packed
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
-        self._free: _PrefillRows | None = None  # reused by the next call
+        self.free: _PrefillRows | None = None  # reused by the next call
 
     def put(self, array: np.ndarray) -> jax.Array:
         """Moves an array with one entry per row to the devices."""
@@ -254,19 +254,15 @@ class Prefill:
             yield slots, PrefillGroup(self, jobs, numbers, given)
 
     def take(self, slots: int, long: bool) -> _PrefillRows:
-        """Rows for sequences of ``slots`` slots; see `give_back`."""
+        """Rows for sequences of ``slots`` slots; `free` gives them back."""
         slots = _up(slots)
-        rows, self._free = self._free, None
+        rows, self.free = self.free, None
         if rows is not None and (rows.slots, rows.long) == (slots, long):
             return rows
         if slots not in self._compiled:
             self._compiled.add(slots)
             _log.info("first texts of up to %d tokens: compiling", slots)
         return _PrefillRows(slots, long, self.empty(self.rows, slots), [()] * self.rows)
-
-    def give_back(self, rows: _PrefillRows) -> None:
-        """Keeps rows for the next sequences with as many slots."""
-        self._free = rows
 
     def empty(self, rows: int, slots: int) -> Cache:
         """An empty cache."""
@@ -472,7 +468,7 @@ class PrefillGroup:
             if done:
                 del self._at[row]
         if self.over:
-            prefill.give_back(rows)
+            prefill.free = rows
         return PrefillStep(reads, hidden, rows.cache)
 
     def _chunks(self, reads: Sequence[PrefilledRow]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -134,7 +134,7 @@ def test_long_prefixes_of_few_prompts_are_computed_once(
     separate = [model.generate([prompt], max_new_tokens=2)[0] for prompt in prompts]
     length = len(encode(model, prompts[0]))
     model._prefill._blocks.clear()
-    model._prefill._free = None
+    model._prefill.free = None
     read.clear()
     assert model.generate(prompts, max_new_tokens=2) == separate
     # the whole chunks of the prefix once, and three ends

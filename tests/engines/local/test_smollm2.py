@@ -88,6 +88,6 @@ def test_bits_do_not_depend_on_shared_prefixes(model: LocalModel) -> None:
     answers = model.generate(asked, max_new_tokens=4)
     assert model._prefill._blocks  # they were shared
     model._prefill._blocks.clear()
-    model._prefill._free = None  # nor is anything left in the rows
+    model._prefill.free = None  # nor is anything left in the rows
     assert model.generate(asked[:4], max_new_tokens=4) == answers[:4]
     assert not model._prefill._blocks  # too few to share
