@@ -22,9 +22,7 @@ def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_has_the_answers_of_one_that_is_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_killed_has_the_answers_of_one_that_is_not(tmp_path, capsys, monkeypatch):
     (tmp_path / "small").mkdir()
     config = write_small_run(tmp_path / "small", questions=40)
     out, same = tmp_path / "out", ["--questions=40", "--kill=0", "--config.live=4"]

@@ -42,17 +42,13 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(
-    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(name, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES[name])
     with pytest.raises(InputError, match=r"chat template refuses messages \(user\)"):
         render_chat(tokenizer, CHAT, {})
 
 
-def test_a_template_that_fails_slowly_is_asked_once_for_each_form(
-    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_fails_slowly_is_asked_once_for_each_form(tokenizer, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(tokenizer, "chat_template", "{{ 1 / 0 }}{# slow #}")
     render = prompts._RENDER
@@ -76,9 +72,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_template_that_takes_too_much_stops_the_run_at_once(
-    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_takes_too_much_stops_the_run_at_once(name, tokenizer, monkeypatch) -> None:
     template, said = LIMITS[name]
     monkeypatch.setattr(tokenizer, "chat_template", template)
     start = time.monotonic()
@@ -93,9 +87,7 @@ def test_a_template_that_takes_too_much_stops_the_run_at_once(
 @pytest.mark.parametrize(
     "call", ["strftime_now(format)", "strftime_now(format='%Y-%m-%d')", "(strftime_now)('%F')"]
 )
-def test_a_prompt_is_the_same_on_every_day(
-    call: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_is_the_same_on_every_day(call, tokenizer, monkeypatch) -> None:
     template = "{% set format = '%Y-%m-%d' %}{{ messages[0].content }} {{ " + call + " }}"
     monkeypatch.setattr(tokenizer, "chat_template", template)
     assert render_chat(tokenizer, CHAT, {}) == "Where? 2024-07-26"

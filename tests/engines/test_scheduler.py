@@ -167,19 +167,6 @@ def test_a_failing_request_does_not_fail_its_batch():
     assert [found[i].value for i in range(9) if i != 5] == [0, 1, 2, 3, 4, 6, 7, 8]
 
 
-def test_a_method_may_catch_a_failure():
-    def refuse(x):
-        raise ValueError(x)
-
-    async def method():
-        try:
-            return await Request(make(function=refuse), 1)
-        except ValueError:
-            return await Request(make(), 21)
-
-    assert run([method])[0].value == 42
-
-
 def test_a_bug_in_a_method_is_recorded_with_its_question():
     async def bad():
         raise KeyError("oops")

@@ -85,9 +85,7 @@ def test_results_do_not_depend_on_the_batch(model: Seq2SeqModel, settings: dict[
 
 
 @pytest.mark.slow
-def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
-    directory: Path, answers: list[Generation]
-) -> None:
+def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(directory, answers):
     beams = load(directory, rows=4, beams=4)
     whole = beams.generate(PROMPTS, max_new_tokens=10)
     assert beams.generate(PROMPTS[5:1:-1], max_new_tokens=10) == whole[5:1:-1]
@@ -99,9 +97,7 @@ def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
         beams.generate(PROMPTS, max_new_tokens=3, temperature=0.7)
 
 
-def test_draws_depend_on_prompt_and_seed_only(
-    model: Seq2SeqModel, answers: list[Generation]
-) -> None:
+def test_draws_depend_on_prompt_and_seed_only(model, answers) -> None:
     def draw(prompts: list[str], seed: Any) -> list[Generation]:
         return model.generate(prompts, max_new_tokens=10, temperature=1.2, seed=seed)
 
@@ -130,9 +126,7 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(model: Seq2Se
     np.testing.assert_array_equal(again[2], found[0])
 
 
-def test_stop_strings_cut_the_text_but_not_the_tokens(
-    model: Seq2SeqModel, answers: list[Generation]
-) -> None:
+def test_stop_strings_cut_the_text_but_not_the_tokens(model, answers) -> None:
     cases = 0
     for prompt, whole in zip(PROMPTS, answers, strict=True):
         texts = [model.tokenizer.decode(whole.tokens[:n]) for n in range(1, len(whole.tokens) + 1)]
@@ -149,9 +143,7 @@ def test_stop_strings_cut_the_text_but_not_the_tokens(
     assert cases > 3
 
 
-def test_decoding_ends_once_all_rows_have_met_a_stop_string(
-    model: Seq2SeqModel, answers: list[Generation], monkeypatch: Any
-) -> None:
+def test_decoding_ends_once_all_rows_have_met_a_stop_string(model, answers, monkeypatch) -> None:
     from jaxrag.engines import seq2seq
 
     calls, real = [], seq2seq.extend_answers
@@ -193,9 +185,7 @@ def test_long_prompts_are_refused_before_anything_is_computed(directory: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(8, 1), (2, 4)])
-def test_eight_devices_give_the_tokens_of_one(
-    directory: Path, answers: list[Generation], shape: tuple[int, int]
-) -> None:
+def test_eight_devices_give_the_tokens_of_one(directory, answers, shape) -> None:
     model = load(directory, rows=8, data_parallel=shape[0], tensor_parallel=shape[1])
     for one, other in zip(
         model.generate(PROMPTS, max_new_tokens=10, stop=["never"]), answers, strict=True

@@ -67,9 +67,7 @@ def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) ->
 
 @ROWS
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_texts_are_those_of_the_local_engine(
-    kind: str, rows: range, prompts: Any, local: LocalModel, engine: Any, capsys: Any
-) -> None:
+def test_greedy_texts_are_those_of_the_local_engine(kind, rows, prompts, local, engine, capsys):
     settings: Any = {"max_new_tokens": KINDS[kind], "stop": ("\n",)}
     asked = [prompts[kind][i] for i in rows]
     ours, theirs = local.generate(asked, **settings), engine.generate(asked, **settings)
@@ -93,9 +91,7 @@ def test_greedy_texts_are_those_of_the_local_engine(
         assert ours[i].finish_reason == theirs[i].finish_reason
 
 
-def test_texts_with_a_penalty_of_repetition_are_those_of_the_local_engine(
-    prompts: Any, local: LocalModel, engine: Any
-) -> None:
+def test_texts_with_a_penalty_of_repetition_are_those_of_the_local_engine(prompts, local, engine):
     settings: Any = {"max_new_tokens": 16, "repetition_penalty": 1.3}
     asked = prompts["pseudo_context"][:20]
     ours, theirs = local.generate(asked, **settings), engine.generate(asked, **settings)
@@ -105,9 +101,7 @@ def test_texts_with_a_penalty_of_repetition_are_those_of_the_local_engine(
 
 
 @ROWS
-def test_scores_are_those_of_the_local_engine(
-    rows: range, prompts: Any, local: LocalModel, engine: Any
-) -> None:
+def test_scores_are_those_of_the_local_engine(rows, prompts, local, engine) -> None:
     asked = [prompts["context"][i] for i in rows]
     texts = [f" {str(p)[-60:]}" if i % 3 else "Yes" for i, p in enumerate(asked)]
     for ours, theirs in zip(local.logprob(asked, texts), engine.logprob(asked, texts), strict=True):
@@ -115,9 +109,7 @@ def test_scores_are_those_of_the_local_engine(
     assert engine.logprob(asked[:1], [""])[0].shape == (0,)
 
 
-def test_tokens_sent_are_those_of_our_template(
-    prompts: Any, local: LocalModel, engine: Any
-) -> None:
+def test_tokens_sent_are_those_of_our_template(prompts, local, engine) -> None:
     sent: list[list[int]] = []
     real = engine._engine.generate
 

@@ -31,9 +31,7 @@ def mesh(data: int, model: int) -> Mesh:
         (1, 8, 4, 3, (3, 1)),  # 3 rows cannot be cut
     ],
 )
-def test_every_device_holds_a_part(
-    data: int, model: int, heads: int, rows: int, part: tuple[int, int]
-) -> None:
+def test_every_device_holds_a_part(data, model, heads, rows, part) -> None:
     config = Config((2, heads, 4))
     for stacked in (False, True):
         sharding = cache_sharding(config, rows, mesh(data, model), stacked=stacked)

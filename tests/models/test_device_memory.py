@@ -15,9 +15,7 @@ from jaxrag.models.device_memory import Devices
         ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3", "XLA_CLIENT_MEM_FRACTION": ""}, 0.3),
     ],
 )
-def test_the_share_of_a_gpu_that_jax_may_use(
-    given: dict[str, str], share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_share_of_a_gpu_that_jax_may_use(given, share, monkeypatch) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     stats = {"bytes_limit": 70, "bytes_in_use": 10}

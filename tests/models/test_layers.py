@@ -29,8 +29,3 @@ def test_missing_parameters_and_other_shapes_are_refused() -> None:
         apply(weight=WEIGHT)
     with pytest.raises(ScopeParamShapeError, match=r'"weight".*\(2, 3\)'):
         apply(weight=np.ones((2, 3)), bias=BIAS)
-
-
-def test_parameters_are_initialised() -> None:
-    params: Any = jax.eval_shape(Linear(2).init, jax.random.key(0), X)["params"]
-    assert {name: leaf.shape for name, leaf in params.items()} == {"weight": (2, 2), "bias": (2,)}

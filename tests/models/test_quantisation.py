@@ -81,9 +81,7 @@ def test_all_families_compute_what_the_integers_stand_for(name: str, tmp_path: P
     assert 1e-4 < np.abs(wanted - whole).max() < 0.1 * np.abs(whole).max()
 
 
-def test_loading_holds_one_matrix_at_a_time_as_floating_point_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_holds_one_matrix_at_a_time_as_floating_point_numbers(tmp_path, monkeypatch):
     """Each is quantised before the next is read."""
     checkpoint(tmp_path, CONFIGS["llama"])
     events: list[str] = []

@@ -152,11 +152,6 @@ def test_cpu_devices_share_one_copy_of_the_parameters():
     np.testing.assert_array_equal(placed["one"], np.arange(1000.0))
 
 
-def test_all_local_devices_are_the_default():
-    assert Batching().devices == jax.local_device_count() == 8
-    assert Batching(mesh=ONE).devices == 1
-
-
 def test_an_error_of_the_tokenizer_comes_through_and_ends_the_thread(monkeypatch):
     monkeypatch.setattr(buckets, "_LEAST_WINDOW", 16)
     some, wanted = numbers(200)

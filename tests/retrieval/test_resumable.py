@@ -274,9 +274,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("fault", ["killed", "full"])
-def test_killed_at_each_write_or_out_of_space_it_goes_on(
-    client: Client, tmp_path: Path, fault: str
-) -> None:
+def test_killed_at_each_write_or_out_of_space_it_goes_on(client, tmp_path, fault) -> None:
     whole: list[int] = []
     error = KeyboardInterrupt() if fault == "killed" else OSError(errno.ENOSPC, "No space left")
     client.build(tmp_path / "first", [])  # after which all is compiled, and a tree trained
@@ -340,9 +338,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {  # by what is told of it
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_found_and_made_again(
-    client: Client, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_file_is_found_and_made_again(client, tmp_path, damage) -> None:
     client.build(tmp_path / "d", [])
     whole = contents(tmp_path / "d")
     files = [name for name in whole if name.endswith(".npy") or "array_record-" in name]
@@ -363,9 +359,7 @@ def test_a_damaged_file_is_found_and_made_again(
 
 # the size of a corpus is known when it is written
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "corpus"], indirect=True)
-def test_too_little_space_is_told_before_anything_is_made(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_space_is_told_before_anything_is_made(client, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("usage", (), {"free": 10}))
     made: list[int] = []
     with pytest.raises(InputError, match=r"0\.00 GB left.*free some space"):

@@ -118,9 +118,7 @@ def test_the_command_prints_a_row_of_each_program_and_compares(tmp_path: Path) -
         ("INTERNAL: no kernel", 1, "| step | INTERNAL: no kernel |"),
     ],
 )
-def test_a_program_that_does_not_fit_or_compile_is_named(
-    message: str, status: int, says: str, tmp_path: Path
-) -> None:
+def test_a_program_that_does_not_fit_or_compile_is_named(message, status, says, tmp_path) -> None:
     def trace(where: object) -> object:
         raise jax.errors.JaxRuntimeError(message)
 

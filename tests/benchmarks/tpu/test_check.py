@@ -40,24 +40,26 @@ def program(size: int = 128) -> Program:
 FIGURES = Figures(1 << 30, 1 << 30, 1 << 31, 10e9, 1e12, 0.0, 1.0)
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: Figures | Exception, *flags: str
-) -> int:
-    """Status of the command whose only program is compiled to these figures or this error."""
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> Any:
+    """Status and lines of the command whose only program is compiled to figures or an error."""
 
-    def fake(program: Program) -> Figures:
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def run(found: Figures | Exception, *flags: str) -> tuple[int, str]:
+        def fake(program: Program) -> Figures:
+            if isinstance(found, Exception):
+                raise found
+            return found
 
-    (tmp_path / "tpu.md").touch()
-    monkeypatch.setattr(command, "RECORDED", tmp_path / "recorded.json")
-    monkeypatch.setattr(command, "PAGE", tmp_path / "tpu.md")
-    monkeypatch.setattr(command, "measure", fake)
-    monkeypatch.setattr(command, "version", lambda name: f"version of {name}")
-    monkeypatch.setattr(command.catalogue, "programs", lambda: [program()])
-    monkeypatch.setattr(sys, "argv", ["tpu", *flags])
-    return command.main()
+        (tmp_path / "tpu.md").touch()
+        monkeypatch.setattr(command, "RECORDED", tmp_path / "recorded.json")
+        monkeypatch.setattr(command, "PAGE", tmp_path / "tpu.md")
+        monkeypatch.setattr(command, "measure", fake)
+        monkeypatch.setattr(command, "version", lambda name: f"version of {name}")
+        monkeypatch.setattr(command.catalogue, "programs", lambda: [program()])
+        monkeypatch.setattr(sys, "argv", ["tpu", *flags])
+        return command.main(), capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -69,18 +71,11 @@ def run(
         ({"peak": 16 << 30}, 1, "does not fit: 16.00 of 15.75 GiB"),
     ],
 )
-def test_more_bytes_than_recorded_or_than_the_chip_has_fail(
-    change: dict[str, Any],
-    status: int,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(monkeypatch, tmp_path, FIGURES, "--record") == 0
+def test_more_bytes_than_recorded_or_than_the_chip_has_fail(change, status, says, run, tmp_path):
+    assert run(FIGURES, "--record")[0] == 0
     assert "product" in (tmp_path / "tpu.md").read_text()
-    assert run(monkeypatch, tmp_path, dataclasses.replace(FIGURES, **change)) == status
-    assert says in capsys.readouterr().out
+    found, said = run(dataclasses.replace(FIGURES, **change))
+    assert found == status and says in said
 
 
 @pytest.mark.parametrize(
@@ -90,35 +85,25 @@ def test_more_bytes_than_recorded_or_than_the_chip_has_fail(
         ("INTERNAL: Mosaic failed to compile TPU kernel.", "does not compile"),
     ],
 )
-def test_what_does_not_fit_or_compile_fails_even_when_recording(
-    message: str,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_does_not_fit_or_compile_fails_even_when_recording(message, says, run) -> None:
     error = jax.errors.JaxRuntimeError(message)
-    assert run(monkeypatch, tmp_path, error) == 1
-    assert run(monkeypatch, tmp_path, error, "--record") == 1
-    assert f"{says}: {message}" in capsys.readouterr().out
+    assert run(error)[0] == 1
+    status, said = run(error, "--record")
+    assert status == 1 and f"{says}: {message}" in said
 
 
-def test_a_program_without_recorded_figures_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert run(monkeypatch, tmp_path, FIGURES) == 1
+def test_a_program_without_recorded_figures_fails(run: Any) -> None:
+    assert run(FIGURES)[0] == 1
 
 
-def test_a_program_that_cannot_be_lowered_for_a_gpu_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_cannot_be_lowered_for_a_gpu_fails(run, monkeypatch) -> None:
     def refuse(program: Program) -> None:
         raise NotImplementedError("MLIR translation rule not found for platform cuda")
 
-    run(monkeypatch, tmp_path, FIGURES, "--record")
+    run(FIGURES, "--record")
     monkeypatch.setattr(command, "lower_for_gpu", refuse)
-    assert run(monkeypatch, tmp_path, FIGURES) == 1
-    assert "does not lower for CUDA: MLIR translation" in capsys.readouterr().out
+    status, said = run(FIGURES)
+    assert status == 1 and "does not lower for CUDA: MLIR translation" in said
 
 
 def test_a_compiled_program_is_measured() -> None:

@@ -115,9 +115,7 @@ def tokens_read(monkeypatch: pytest.MonkeyPatch) -> list[range]:
     return read
 
 
-def test_shared_prefixes_are_computed_once(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_prefixes_are_computed_once(model, monkeypatch) -> None:
     fresh = [(*chat[:-1], Message("user", chat[-1].content.upper())) for chat in CHATS]
     model.generate(CHATS, max_new_tokens=12)
     read = tokens_read(monkeypatch)
@@ -126,9 +124,7 @@ def test_shared_prefixes_are_computed_once(
     assert min(one.start for one in read) == 64
 
 
-def test_long_prefixes_of_few_prompts_are_computed_once(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_prefixes_of_few_prompts_are_computed_once(model, monkeypatch) -> None:
     read = tokens_read(monkeypatch)
     prompts = [f"{'long ' * 60}{word}" for word in ("one", "two", "six")]  # fewer than rows
     separate = [model.generate([prompt], max_new_tokens=2)[0] for prompt in prompts]
@@ -143,9 +139,7 @@ def test_long_prefixes_of_few_prompts_are_computed_once(
 
 
 @pytest.mark.parametrize(("backend", "stacked"), [("cpu", False), ("gpu", False), ("tpu", True)])
-def test_layers_are_stacked_on_tpus_alone(
-    backend: str, stacked: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_are_stacked_on_tpus_alone(backend, stacked, directory, monkeypatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     model = load_local(directory, dtype="float32")
     assert model._network.decoder.stacked == stacked
@@ -164,9 +158,7 @@ def test_layers_are_stacked_on_tpus_alone(
     ],
     ids=lambda options: "-".join(f"{key}{value}" for key, value in options.items()),
 )
-def test_sizes_and_mesh_change_no_token(
-    directory: Path, answers: list[Generation], options: dict[str, Any]
-) -> None:
+def test_sizes_and_mesh_change_no_token(directory, answers, options) -> None:
     if "mesh" in options:
         devices = np.array(jax.devices()[:8]).reshape(options["mesh"])
         options = {**options, "mesh": jax.sharding.Mesh(devices, ("data", "model"))}
@@ -195,9 +187,7 @@ def test_sampling_depends_on_prompt_and_seed_only(model: LocalModel) -> None:
     assert drawn != model.generate(CHATS, max_new_tokens=8)
 
 
-def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
-    model: LocalModel, tmp_path: Path
-) -> None:
+def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(model, tmp_path) -> None:
     tensors = write_tiny_model(tmp_path)
     prompts, texts = ["The sun is", "It", CHATS[0]], [" a star", "", " quite far away" * 9]
     found = model.logprob(prompts, texts)
@@ -218,9 +208,7 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
     np.testing.assert_array_equal(together[0], model.logprob([CHATS[0]], alike[:1])[0])
 
 
-def test_a_prompt_is_prefilled_once_for_its_one_token_continuations(
-    model: LocalModel, read: list[int]
-) -> None:
+def test_a_prompt_is_prefilled_once_for_its_one_token_continuations(model, read) -> None:
     prompts = [CHATS[0], CHATS[1], CHATS[0], CHATS[0], CHATS[1], CHATS[0], CHATS[0]]
     texts = ["x", "y", "z", "x", "x", "xy", ""]
     alone = [
@@ -261,9 +249,7 @@ def test_a_model_that_nobody_holds_is_freed(directory: Path) -> None:
     assert reference() is None
 
 
-def test_stop_strings_cut_the_text_but_not_the_tokens(
-    model: LocalModel, answers: list[Generation]
-) -> None:
+def test_stop_strings_cut_the_text_but_not_the_tokens(model, answers) -> None:
     """Of the tiny model each ASCII character is one token, so its place is easily found."""
     cases = 0
     for chat, whole in zip(CHATS, answers, strict=True):
@@ -281,9 +267,7 @@ def test_stop_strings_cut_the_text_but_not_the_tokens(
     assert cases > 3
 
 
-def test_decoding_ends_once_all_rows_have_met_a_stop_string(
-    model: LocalModel, answers: list[Generation], monkeypatch: Any
-) -> None:
+def test_decoding_ends_once_all_rows_have_met_a_stop_string(model, answers, monkeypatch) -> None:
     calls, real = [], decoding.decode
     monkeypatch.setattr(decoding, "decode", lambda *a, **b: calls.append(1) or real(*a, **b))
     stops = [a.text[2] for a in answers]
@@ -327,9 +311,7 @@ def test_messages_without_a_chat_template_are_refused(model: LocalModel, tmp_pat
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_identity_names_weights_and_settings(
-    model: LocalModel, directory: Path, tmp_path: Path
-) -> None:
+def test_identity_names_weights_and_settings(model, directory, tmp_path) -> None:
     assert load_local(directory).identity == model.identity
     assert load_local(directory, dtype="bfloat16").identity != model.identity
     write_tiny_model(tmp_path, template=SPECIAL[0])
@@ -337,9 +319,7 @@ def test_identity_names_weights_and_settings(
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_float16_answers_as_float32_does(
-    model: LocalModel, directory: Path, answers: list[Generation]
-) -> None:
+def test_float16_answers_as_float32_does(model, directory, answers) -> None:
     half = load_local(directory, dtype="float16")
     assert half.identity != model.identity
     found = half.generate(CHATS, max_new_tokens=12)
@@ -354,9 +334,7 @@ def test_float16_answers_as_float32_does(
     ("dtype", "told"),
     [("float16", r"range of float16 \(65,504\): set config.model.dtype"), ("float32", "damaged")],
 )
-def test_results_that_are_not_numbers_are_refused(
-    dtype: str, told: str, directory: Path, monkeypatch: Any
-) -> None:
+def test_results_that_are_not_numbers_are_refused(dtype, told, directory, monkeypatch) -> None:
     """A bias of infinity stands for an overflow: infinity less infinity is not a number."""
     half = load_local(directory, dtype=dtype)
     params = half._network.params["model"]["norm"]
@@ -436,9 +414,7 @@ def test_scores_go_on_in_smaller_batches(directory: Path, failing: Any, call: st
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_out_of_device_memory_halves_the_batch(
-    directory: Path, answers: list[Generation], failing: Any
-) -> None:
+def test_out_of_device_memory_halves_the_batch(directory, answers, failing) -> None:
     failing("decode", decoding, most=8)
     model = load_local(directory, rows=32)
     found = model.generate(CHATS * 2, max_new_tokens=12)
@@ -456,9 +432,7 @@ def test_out_of_device_memory_halves_the_batch(
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_results_do_not_depend_on_when_rows_are_refilled(
-    directory: Path, answers: list[Generation]
-) -> None:
+def test_results_do_not_depend_on_when_rows_are_refilled(directory, answers) -> None:
     """Forty prompts in four rows, whose answers end at different times."""
     small = load_local(directory, prefill_rows=2, rows=4)
     asked = [CHATS[i % len(CHATS)] for i in range(40)]

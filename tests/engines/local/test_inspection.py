@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.local.inspection import InspectableModel, Inspection
-from jaxrag.engines.server import ServerModel
+from jaxrag.engines.local.inspection import Inspection
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import CHATS, load_local, write_tiny_model
 from tests.models.decoder.inspection_reference import reference_inside
@@ -31,9 +30,7 @@ def seen(model: LocalModel) -> list[Inspection]:
 
 
 @pytest.mark.parametrize("number", range(len(PAIRS)))
-def test_inspections_equal_the_reference(
-    model: LocalModel, seen: list[Inspection], tmp_path: Path, number: int
-) -> None:
+def test_inspections_equal_the_reference(model, seen, tmp_path, number) -> None:
     tensors, found = write_tiny_model(tmp_path), seen[number]
     tokens = np.array(model.tokenizer.encode(found.text, add_special_tokens=False))
     t = len(PAIRS[number][1].encode())  # a token a byte
@@ -50,12 +47,6 @@ def test_inspections_equal_the_reference(
     assert all(array.dtype == np.float32 for array in found[2:])
 
 
-def test_inspected_logprobs_equal_scores(model: LocalModel, seen: list[Inspection]) -> None:
-    scores = model.logprob([p for p, _ in PAIRS], [c for _, c in PAIRS])
-    for one, score in zip(seen, scores, strict=True):
-        np.testing.assert_allclose(one.logprobs, score, atol=2e-6)
-
-
 def test_results_do_not_depend_on_the_batch(model: LocalModel, seen: list[Inspection]) -> None:
     """Alone, in another order, and among so many that rows are filled again."""
     many = [(f"{'It is' * (i % 4)} so {i}", f" x{i}" * (i % 5)) for i in range(19)]
@@ -66,9 +57,7 @@ def test_results_do_not_depend_on_the_batch(model: LocalModel, seen: list[Inspec
                     np.testing.assert_array_equal(a, b)
 
 
-def test_a_prompt_is_prefilled_once_for_its_continuations(
-    model: LocalModel, read: list[int]
-) -> None:
+def test_a_prompt_is_prefilled_once_for_its_continuations(model, read) -> None:
     """More of them than there are rows, too, and beside another prompt."""
     pairs = [("The sun is", f" {letter}") for letter in "abcdefghijklmnopqrst"]
     pairs.insert(7, ("It", " is"))
@@ -113,9 +102,7 @@ def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
     [{"chunk": 16, "prefill_rows": 2, "rows": 4}, {"mesh": True, "stacked": True}],
     ids=lambda options: "-".join(options),
 )
-def test_results_barely_depend_on_sizes_and_mesh(
-    directory: Path, seen: list[Inspection], options: dict[str, Any]
-) -> None:
+def test_results_barely_depend_on_sizes_and_mesh(directory, seen, options) -> None:
     if "mesh" in options:
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
         options = {**options, "mesh": mesh}
@@ -136,8 +123,3 @@ def test_pairs_that_do_not_fit_are_refused(model: LocalModel) -> None:
     strange: Any = (Message("tool", "x"),)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="refuses messages"):
         look(model, [(strange, "b")])
-
-
-def test_only_the_local_engine_supports_inspection(model: LocalModel) -> None:
-    assert isinstance(model, InspectableModel)
-    assert not hasattr(ServerModel, "inspect")

@@ -46,9 +46,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch, directory: Path, **sizes: Any) -> 
 @sums_alike_on_cpus
 @pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize("asked", [LONG[:1], LONG[:9], [*LONG, *CHATS]], ids=len)
-def test_packing_changes_no_bit_and_takes_fewer_calls(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
-) -> None:
+def test_packing_changes_no_bit_and_takes_fewer_calls(directory, monkeypatch, asked) -> None:
     """Eight chunks of 32 tokens in a call either way."""
     models = load_local(directory, chunk=32), unpacked(monkeypatch, directory, chunk=32)
     assert [model._prefill.packed for model in models] == [8, 0]
@@ -88,9 +86,7 @@ def network(directory: Path) -> Any:
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
     rows=st.integers(1, 3),
 )
-def test_every_token_is_read_once_and_no_chunk_idles(
-    network: Any, lengths: list[int], rows: int
-) -> None:
+def test_every_token_is_read_once_and_no_chunk_idles(network, lengths, rows) -> None:
     """Without shared prefixes; a row is found again by what its first chunk holds."""
     chunk, packed = 8, 4
     jobs = [PrefillJob(tuple([10 + i] * n), n - 1, 128, False) for i, n in enumerate(lengths)]
@@ -135,9 +131,7 @@ def test_nested_prefixes_are_read_once(network: Any) -> None:
     assert sorted(key.chunks for key in reader._blocks) == list(range(1, 8))
 
 
-def test_what_one_call_reads_is_not_split_for_its_prefix(
-    network: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_call_reads_is_not_split_for_its_prefix(network, monkeypatch) -> None:
     reader, calls = Prefill(network, rows=2, chunk=8, packed=8), calls_of_prefill(monkeypatch)
     texts = [(1,) * 8 + (2,) * 9, (1,) * 8 + (3,) * 9]  # six chunks, one of them twice
     jobs = [PrefillJob(text, len(text) - 1, 128, False) for text in texts]

@@ -49,9 +49,7 @@ def test_a_call_with_many_seeds_equals_a_call_per_seed(model: LocalModel, read: 
         (2, 8, 2),
     ],
 )
-def test_texts_do_not_depend_on_the_number_of_rows(
-    model: LocalModel, directory: Path, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_do_not_depend_on_the_number_of_rows(model, directory, rows, monkeypatch) -> None:
     """A prompt whose texts need more rows than there are, all of them or those that are free;
     also where the last ones go on in fewer."""
     monkeypatch.setattr(local, "tail_rows", lambda *_: rows[2])

@@ -68,9 +68,7 @@ def test_free_memory_is_known_where_every_device_tells() -> None:
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_the_engine_is_sized_by_the_free_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_is_sized_by_the_free_memory(tmp_path, monkeypatch) -> None:
     write_tiny_model(tmp_path / "model")
     monkeypatch.setattr(engine, "free_memory", lambda devices: [3 << 22 for _ in devices])
     found = json.loads(Local(str(tmp_path / "model")).load(tmp_path).identity)
@@ -120,9 +118,7 @@ def test_quantised_matrices_are_another_identity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.usefixtures("unprobed")
-def test_free_memory_is_part_of_the_identity_on_cpus_only(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_memory_is_part_of_the_identity_on_cpus_only(backend, tmp_path, monkeypatch) -> None:
     write_tiny_model(tmp_path / "model")
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     found = []

@@ -1,7 +1,6 @@
 """Programs of other shapes are used only where a probe shows the same bits."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,12 @@ from jaxrag.engines.local import decoding
 from jaxrag.engines.local import engine as local
 from jaxrag.engines.local import shape_invariance as trial
 from jaxrag.engines.local.decoding import MISSED_STEPS, RowCounts
-from jaxrag.engines.local.engine import LocalModel
-from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS, load_local
 
 
 @pytest.mark.usefixtures("unprobed", "fewer_rows_at_once")
-def test_the_last_answers_are_decoded_in_fewer_rows(
-    directory: Path, answers: list[Generation], monkeypatch: Any
-) -> None:
+def test_the_last_answers_are_decoded_in_fewer_rows(directory, answers, monkeypatch) -> None:
     """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
     rows, stops = rows_of_decoding(monkeypatch), [a.text[1:3] for a in answers[:4]]
     settings: dict[str, Any] = {"prefill_rows": 4, "rows": 16}
@@ -42,9 +37,7 @@ def test_the_last_answers_are_decoded_in_fewer_rows(
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_fewer_rows_are_used_once_they_would_have_saved_enough_steps(
-    model: LocalModel, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fewer_rows_are_used_once_they_would_have_saved_enough_steps(model, directory, monkeypatch):
     prompts = ["The cat", "The dog", "The cow"]
     wanted = model.generate(prompts, max_new_tokens=12)
     assert [len(one.tokens) for one in wanted] == [12, 12, 12]  # 1 by prefill, 11 steps
@@ -73,9 +66,7 @@ def test_the_number_of_rows_follows_what_is_compiled() -> None:
     assert RowCounts((32,)).choose(3) == 32
 
 
-def test_rows_are_not_reduced_if_bits_would_change(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_not_reduced_if_bits_would_change(model, monkeypatch) -> None:
     network, real = model._network, trial.decode
 
     def found() -> int:

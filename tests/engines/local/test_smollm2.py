@@ -63,9 +63,7 @@ def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generati
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fewer_rows_at_once")
-def test_bits_do_not_depend_on_the_number_of_rows(
-    model: LocalModel, answers: list[Generation], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bits_do_not_depend_on_the_number_of_rows(model, answers, monkeypatch) -> None:
     """The last answers go on in 8 rows, and three prompts alone are answered in 8 throughout."""
     rows = rows_of_decoding(monkeypatch)
     assert model.generate(CHATS[:3], max_new_tokens=10) == answers[:3]

@@ -64,22 +64,6 @@ def test_logits_equal_the_float64_reference(kind, tmp_path):
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing(kind, tmp_path):
-    config = CONFIGS[kind]
-    small_bert.write(tmp_path, config, classifier=False)
-    module, params = load_encoder(tmp_path, dtype=FLOAT32)
-    ids, segments, where = inputs(config, lengths=(9,))
-    plain = jitted(module, params, ids, segments, where)
-    wide = [
-        np.pad(a, ((0, 2), (0, 7)), constant_values=c)
-        for a, c in ((ids, config["pad_token_id"]), (segments, 0), (where, False))
-    ]
-    padded = jitted(module, params, *wide)
-    np.testing.assert_allclose(padded[:1, :9], plain, atol=1e-5)
-    assert np.isfinite(padded).all()  # rows of padding alone included
-
-
 @bfloat16_on_cpus
 def test_bfloat16_is_near_float32(tmp_path):
     small_bert.write(tmp_path, BERT, classifier=True)

@@ -177,9 +177,7 @@ def test_other_networks_are_refused(more: Any, told: str, trained: Path) -> None
         load_ranker(trained, dtype=FLOAT32)
 
 
-def test_invalid_checkpoints_and_settings_are_refused(
-    start: Path, trained: Path, tmp_path: Path
-) -> None:
+def test_invalid_checkpoints_and_settings_are_refused(start, trained, tmp_path) -> None:
     with pytest.raises(InputError, match="is a trained ranker; training begins with a plain BERT"):
         untrained_ranker(trained, dtype=FLOAT32)
     for length in (4, 65):

@@ -66,9 +66,7 @@ def test_a_process_reads_only_what_its_devices_hold_and_that_once() -> None:
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_loading_holds_one_parameter_at_a_time(
-    stacked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_holds_one_parameter_at_a_time(stacked, tmp_path, monkeypatch) -> None:
     tensors = write_tiny_model(tmp_path)
     alive: set[int] = set()
     most = [0]

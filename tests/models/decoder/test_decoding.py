@@ -118,19 +118,6 @@ def test_decoding_returns_once_enough_rows_have_finished(greedy: Any) -> None:
     np.testing.assert_array_equal(tokens, greedy[0][:, :3])
 
 
-def test_a_finished_row_does_not_change(greedy: Any) -> None:
-    hidden, cache = prefill()
-    rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
-    rows = rows._replace(finished=np.array([True, False, True]))
-    limits = DecodingLimits(
-        np.int32(12), np.int32(5), np.int32(3), np.zeros(CONFIG["vocab_size"], bool)
-    )
-    _, after, tokens, _ = decode(DECODER, PARAMS, cache, rows, limits, GREEDY)
-    np.testing.assert_array_equal(after.made, [1, 6, 1])
-    np.testing.assert_array_equal(after.position, LENGTHS + np.array([0, 5, 0]))
-    np.testing.assert_array_equal(np.asarray(tokens)[1, :5], greedy[0][1, 1:6])
-
-
 def test_a_moved_row_continues_identically(greedy: Any) -> None:
     hidden, cache = prefill()
     rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
@@ -248,9 +235,7 @@ def test_chunks_of_any_rows_may_be_in_a_call() -> None:
         np.testing.assert_allclose(one, wanted, atol=1e-5, rtol=0)
 
 
-def test_decoding_by_blocks_reads_the_slots_in_use(
-    greedy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoding_by_blocks_reads_the_slots_in_use(greedy, monkeypatch) -> None:
     """Bits depend on neither the number of slots nor what finished rows hold."""
 
     def made(slots: int, *, by_blocks: bool, unused: int = 30) -> tuple[Any, Any]:

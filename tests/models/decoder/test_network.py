@@ -270,9 +270,7 @@ def test_with_float16_the_residual_stream_may_exceed_its_range(tmp_path: Path) -
     assert 0 < np.abs(found["float16"] - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
-def test_layers_are_traced_once_and_rotations_computed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_are_traced_once_and_rotations_computed_once(tmp_path, monkeypatch) -> None:
     checkpoint(tmp_path, CONFIGS["llama"] | {"num_hidden_layers": 3})
     decoder, params = load(tmp_path)
     traced: list[str] = []

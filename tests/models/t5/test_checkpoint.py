@@ -1,7 +1,6 @@
 """T5 checkpoints: read, made, written, and what is wrong with bad ones."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from jaxrag.models.t5.checkpoint import (
     random_t5,
     save_t5,
 )
-from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
+from jaxrag.models.t5.config import T5Config, read_t5_config
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
 from tests.models.t5 import small_t5
@@ -41,9 +40,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_written_checkpoint_is_read_back_bit_identically(
-    kind: str, shards: int, tmp_path: Path
-) -> None:
+def test_a_written_checkpoint_is_read_back_bit_identically(kind, shards, tmp_path) -> None:
     tensors = small_t5.write(tmp_path / "a", CONFIGS[kind], shards=shards)
     model, params = load_t5(tmp_path / "a", dtype=FLOAT32)
     same(flat(params), tensors)
@@ -71,28 +68,6 @@ def test_tensor_names_equal_published_files() -> None:
         want |= {f"{stack}.final_layer_norm.weight"}
     want |= {f"decoder.block.0.layer.1.EncDecAttention.{name}" for name in attention}
     assert names == want
-
-
-def test_the_published_shapes_of_flan_t5_small() -> None:
-    """76,961,152 parameters, as its model card has it (77M)."""
-    config = {
-        "model_type": "t5",
-        "vocab_size": 32128,
-        "d_model": 512,
-        "d_kv": 64,
-        "d_ff": 1024,
-        "num_layers": 8,
-        "num_decoder_layers": 8,
-        "num_heads": 6,
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-    }
-    read = read_t5_config(config, source="test")
-    # tables 2 x 32128 x 512; attention 4 x 512 x 384 in 8 + 16 places; dense 3 x 512 x 1024 in 16;
-    # norms 512 in 8 x 2 + 8 x 3 + 2 places; position tables 2 x 32 x 6
-    want = 32_899_072 + 18_874_368 + 25_165_824 + 21_504 + 384
-    assert want == 76_961_152
-    assert sum(int(np.prod(shape)) for shape in parameter_shapes(read).values()) == want
 
 
 def test_copies_of_the_embedding_table_are_accepted(tmp_path: Path) -> None:
@@ -123,12 +98,6 @@ def test_an_untied_output_layer_is_kept(tmp_path: Path) -> None:
     same(flat(params), {**tensors, **head})
     save_t5(tmp_path / "again", model.config, params)
     assert load_t5(tmp_path / "again", dtype=FLOAT32)[0] == model
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_config_that_is_written_is_read(kind: str) -> None:
-    config = read_t5_config(CONFIGS[kind], source="test")
-    assert read_t5_config(json.loads(json.dumps(t5_json(config))), source="again") == config
 
 
 def test_defaults_and_derived_settings() -> None:

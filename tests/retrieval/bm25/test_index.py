@@ -85,21 +85,6 @@ def test_scores_are_those_of_the_formula(tmp_path_factory, texts, query, k1, b) 
     assert pairs == sorted(pairs)
 
 
-def test_equal_scores_come_in_order_of_rows_and_nothing_else_is_found(tmp_path) -> None:
-    index = Bm25Index.open(
-        tmp_path, FakePassages(6, ["cow", "elk", "cow", "bee", "cow elk", "elk"])
-    )
-    (found,) = index.search_texts(["elk"], 5)
-    assert found.ids == (1, 5, 4)  # shorter ones first
-    assert found.scores[0] == found.scores[1] > found.scores[2] > 0
-    assert index.search_texts(["cow"], 2)[0].ids == (0, 2)
-    assert (
-        index.search_texts(["", "zebra ?", "the", "R", "\u5229\u9a6c"], 4) == [Ranking((), ())] * 5
-    )
-    assert len(index.search_texts(["cow"], 99)[0].ids) == 3
-    assert index.search_texts([], 3) == []
-
-
 def test_words_of_texts() -> None:
     texts = ["The cats' running: X-15, naïve_2", "  ", "NO"]
     # "the" and "no" are Lucene's stop words; one letter is no word.
@@ -131,16 +116,6 @@ def test_words_of_texts() -> None:
 )  # fmt: skip
 def test_words_of_other_scripts(text: str, words: list[str]) -> None:
     assert split_words(["plain", text, "one two"], PLAIN) == [["plain"], words, ["one", "two"]]
-
-
-def test_the_rule_of_words_is_part_of_the_identity(tmp_path, monkeypatch) -> None:
-    """An index by another rule is not opened in its place."""
-    passages = FakePassages(len(TEXTS), TEXTS)
-    first = Bm25Index.open(tmp_path, passages)
-    assert json.loads(first.identity)["bm25"]["settings"]["rules"] == bm25.RULES
-    monkeypatch.setattr(bm25, "RULES", bm25.RULES + 1)
-    with pytest.raises(InputError):
-        Bm25Index.open(tmp_path, passages)
 
 
 def test_titles_are_indexed_and_words_stemmed(tmp_path) -> None:
@@ -190,7 +165,9 @@ def test_identity_depends_on_corpus_and_settings(tmp_path) -> None:
         for i, change in enumerate(changes)
     }
     found.add(Bm25Index.open(tmp_path / "o", FakePassages(len(TEXTS), TEXTS, "other")).identity)
-    assert len(found) == 6 and json.loads(found.pop())["bm25"]["passages"]["count"] == 6
+    assert len(found) == 6
+    told = json.loads(found.pop())["bm25"]
+    assert told["passages"]["count"] == 6 and told["settings"]["rules"] == bm25.RULES
 
 
 @pytest.mark.parametrize(
@@ -258,23 +235,6 @@ def test_files_are_those_of_the_library(tmp_path, monkeypatch, sizes) -> None:
     found = files(tmp_path / "ours")
     del found["manifest.json"]
     assert found == library_files(tmp_path / "theirs", passages, chosen)
-
-
-def test_rankings_are_those_of_all_scores_sorted(tmp_path) -> None:
-    """3,000 passages, so that blocks are compared; ties are in the order of rows."""
-    passages = drawn(3000)
-    index = Bm25Index.open(tmp_path, passages, settings=PLAIN)
-    queries = ["w1", "w2 w3 w3", "w250", "w1 w2 w7 w9 w11", "unknown", "w299 w280"]
-    for k in (1, 10, 500, 3000):
-        for query, found in zip(queries, index.search_texts(queries, k), strict=True):
-            known = [
-                index.searcher.vocab_dict[w]
-                for w in query.split()
-                if w in index.searcher.vocab_dict
-            ]
-            scores = index.searcher.get_scores_from_ids(known)
-            rows = np.argsort(-scores, kind="stable")[: min(k, np.count_nonzero(scores))]
-            assert found == Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
 
 
 @settings(max_examples=60, deadline=None)

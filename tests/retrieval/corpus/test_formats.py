@@ -145,22 +145,10 @@ MALFORMED = {
         '{"id": "0", "contents": "one line"}',
         "line 1: field 'contents' has one line; it must be",
     ),
-    "contents missing": (
-        read_wiki18,
-        '{"id": "0", "contents": "a\\nb"}\n{"id": "1", "text": "a"}',
-        "line 2: field 'contents' is missing; the line has id, text",
-    ),
-    "id missing": (read_wiki18, '{"contents": "a\\nb"}', "line 1: field 'id' is missing"),
     "BEIR without text": (
         read_beir,
         '{"_id": "0", "title": "a"}',
         "line 1: field 'text' is missing; the line has _id, title",
-    ),
-    "BEIR with id": (read_beir, '{"id": "0", "text": "a"}', "line 1: field '_id' is missing"),
-    "BEIR title null is none, text a number": (
-        read_beir,
-        '{"_id": "0", "title": null, "text": 5}',
-        "line 1: field 'text' is a number",
     ),
     "no tab": (read_collection, "0 a\n", "line 1: 1 columns; 2 are needed"),
     "empty text": (read_collection, "0\t \n", "line 1: field 'text' of passage '0' is blank"),

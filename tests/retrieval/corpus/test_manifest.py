@@ -25,14 +25,6 @@ def test_round_trip(tmp_path) -> None:
     assert read.files[0] == ("a.bin", 5, expected)
 
 
-def test_content_depends_on_settings_and_bytes(tmp_path) -> None:
-    one = written(tmp_path, x=1)
-    assert one.content != written(tmp_path, x=2).content
-    (tmp_path / "b.bin").write_bytes(b"12346")
-    files = (*one.files, m.finished(tmp_path / "b.bin"))
-    assert one.content != m.Manifest("kind", {"x": 1}, files, True).content
-
-
 def test_missing_and_foreign_manifests_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="holds no index"):
         m.read_manifest(tmp_path, "kind")
@@ -43,14 +35,3 @@ def test_missing_and_foreign_manifests_are_refused(tmp_path) -> None:
     (tmp_path / m.NAME).write_text(json.dumps(document))
     with pytest.raises(InputError, match="version 99"):
         m.read_manifest(tmp_path, "kind")
-
-
-def test_every_difference_is_named(tmp_path) -> None:
-    found = {"encoder": {"pooling": "mean", "prefix": "", "same": 1}, "rows": 3}
-    wanted = {"encoder": {"pooling": "cls", "prefix": "q: ", "same": 1}, "rows": 3}
-    with pytest.raises(InputError) as error:
-        m.check_settings(tmp_path, found, wanted)
-    message = str(error.value)
-    assert "encoder.pooling: the index has 'mean', this run has 'cls'" in message
-    assert "encoder.prefix: the index has '', this run has 'q: '" in message
-    assert "same" not in message.split("\n", 1)[1].replace("something", "")

@@ -58,15 +58,6 @@ def test_a_vector_does_not_depend_on_the_batch(checkpoint):
         np.testing.assert_array_equal(encoder.embed([texts[i]])[0], whole[i])
 
 
-def test_windows_change_nothing(checkpoint, monkeypatch):
-    encoder = Encoder.load(checkpoint)
-    texts = sentences(30, longest=14)
-    whole = encoder.embed(texts)
-    monkeypatch.setattr(buckets, "_LEAST_WINDOW", 7)
-    monkeypatch.setattr(buckets, "_SHARE", 1 << 20)
-    np.testing.assert_array_equal(encoder.embed(text for text in texts), whole)
-
-
 def test_eight_devices_give_the_vectors_of_one(checkpoint):
     texts = sentences(40, longest=14)
     spread = Encoder.load(checkpoint)

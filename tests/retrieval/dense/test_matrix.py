@@ -1,13 +1,10 @@
-import json
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.dense.matrix import open_matrix, rank
 from jaxrag.types import InputError, Ranking
 from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, build_matrix, numbered
@@ -33,29 +30,6 @@ def test_rows_are_the_passages_vectors(count, shard_rows, block, dtype, data) ->
         assert np.array_equal(matrix.stored(rows), expected[rows])
         start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
         assert np.array_equal(matrix[start:stop], expected[start:stop])
-
-
-def test_the_manifest_shows_the_encoder_and_the_corpus(tmp_path) -> None:
-    build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
-    document = json.loads((tmp_path / "manifest.json").read_text())
-    assert document["settings"]["encoder"] == {"model": "fake", "pooling": "mean"}
-    assert document["settings"]["passages"] == {"identity": "fake", "count": 3}
-    assert (document["settings"]["dimension"], document["settings"]["dtype"]) == (16, "float16")
-    assert document["complete"] is True
-
-
-def test_relative_directory(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    passages, encoder = FakePassages(3), FakeEncoder()
-    build_matrix(passages, encoder, "index")
-    monkeypatch.chdir(Path("/"))
-    assert len(open_matrix(tmp_path / "index", passages, encoder)) == 3
-
-
-@pytest.fixture
-def built(tmp_path):
-    build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", shard_rows=10)
-    return tmp_path / "i"
 
 
 def test_refuses_directories_without_an_index(tmp_path) -> None:
@@ -107,22 +81,6 @@ def test_refuses_vectors_of_another_length(tmp_path) -> None:
         build_matrix(FakePassages(3), encoder, tmp_path)
 
 
-def test_rows_outside_the_corpus(built) -> None:
-    matrix = open_matrix(built, FakePassages(30), FakeEncoder())
-    for rows in ([30], [-1, 3]):
-        with pytest.raises(InputError, match="holds rows 0 to 29"):
-            matrix.stored(rows)
-    assert matrix.stored([]).shape == (0, 16)
-
-
-def test_identity_depends_on_content(built, tmp_path) -> None:
-    one = open_matrix(built, FakePassages(30), FakeEncoder())
-    other = build_matrix(FakePassages(30), FakeEncoder(name="x"), tmp_path / "j")
-    assert one.identity["encoder"] == {"model": "fake", "pooling": "mean"}
-    assert one.identity != other.identity
-    assert one.manifest == read_manifest(built, "matrix")
-
-
 @pytest.fixture
 def matrix(tmp_path):
     # exact in float16
@@ -146,11 +104,6 @@ def test_candidate_order_and_gaps_do_not_matter(matrix) -> None:
     found = rank(matrix, query, np.array([[3, -1, 2, 0, -1]]), metric="inner_product")
     assert found.rankings(5) == [Ranking((0, 3, 2), (2.0, 2.0, 1.5))]
     assert rank(matrix, query, np.array([[-1]]), metric="l2").rankings(1) == [Ranking((), ())]
-
-
-def test_no_queries(matrix) -> None:
-    none = np.empty((0, 2), np.float32)
-    assert rank(matrix, none, np.empty((0, 3), int), metric="l2").rankings(3) == []
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "l2"])

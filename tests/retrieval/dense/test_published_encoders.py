@@ -142,21 +142,6 @@ def test_towers_of_different_sizes_are_refused(towers, tmp_path):
         other.describe()
 
 
-def test_surplus_tensors_of_dpr_checkpoints_are_ignored(tmp_path, towers):
-    pooler = {
-        "ctx_encoder.bert_model.pooler.dense.weight": np.ones((24, 24), np.float32),
-        "ctx_encoder.bert_model.pooler.dense.bias": np.ones(24, np.float32),
-        "ctx_encoder.bert_model.embeddings.position_ids": np.arange(64)[None],
-    }
-    old = write_tower(tmp_path / "old", "ctx_encoder", seed=2, extra=pooler)
-    texts = ["the cat", "rome"]
-    options = {"max_length": 64, "pooling": "cls"}
-    np.testing.assert_array_equal(
-        BiEncoder(old, **options).load().embed(texts),
-        BiEncoder(towers[1], **options).load().embed(texts),
-    )
-
-
 def test_dpr_projections_and_readers_are_refused(tmp_path):
     with pytest.raises(InputError, match="projection_dim is 128; only 0"):
         read_bert_config(DPR | {"projection_dim": 128}, source="somewhere")

@@ -72,17 +72,6 @@ def test_worked_by_hand(tmp_path) -> None:
     assert [bag.tolist() for bag in index.tokens([4, 2, 0])] == [[0, 1, 2], [], [0, 2]]
 
 
-@pytest.mark.parametrize("devices", [ONE, jax.devices()], ids=["one device", "eight devices"])
-def test_scores_that_only_float64_tells_apart_decide_the_order(tmp_path, devices) -> None:
-    index = build(tmp_path, [[0], [0, 1], [0], [0, 1]], devices=devices)
-    query = np.zeros((1, V), np.float32)
-    query[0, :2] = 1, 2.0**-25  # 1 + 2^-25 is 1 in float32
-    (ranking,) = index.search(query, 4)
-    assert ranking.ids == (1, 3, 0, 2)
-    assert ranking.scores == (1 + 2.0**-25, 1 + 2.0**-25, 1.0, 1.0)
-    assert index.search(query, 1)[0].ids == (1,)
-
-
 WEIGHTS = {
     "equal": lambda rng: np.ones(V),
     "few kinds": lambda rng: rng.choice([0, 1, 2], V),
@@ -142,9 +131,7 @@ def test_few_passages_are_scored_in_full(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("cores", "files", "pairs"), [(1, 8, 1024), (3, 1, 7), (16, 2, 64)])
-def test_results_do_not_depend_on_the_number_of_threads(
-    tmp_path, monkeypatch, cores, files, pairs
-) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(tmp_path, monkeypatch, cores, files, pairs):
     rng = np.random.default_rng(8)
     bags = random_bags(rng, 530)
     bags[100:180] = bags[7:8] * 80
@@ -178,30 +165,11 @@ def test_the_memory_map_is_not_copied_on_a_cpu(tmp_path) -> None:
         assert part.slots.unsafe_buffer_pointer() == file.slots.ctypes.data
 
 
-@pytest.fixture
-def built(tmp_path):
-    bags = random_bags(np.random.default_rng(7), 100)
-    build_bag_of_tokens(numbered(100), Given(bags), tmp_path / "i", shard_rows=40)
-    return tmp_path / "i", bags
-
-
-def test_refuses_large_files_and_an_empty_corpus(built) -> None:
-    directory, bags = built
+def test_refuses_large_files_and_an_empty_corpus(tmp_path) -> None:
     with pytest.raises(InputError, match="shard_rows is 65,537"):
-        build_bag_of_tokens(numbered(100), Given(bags), directory, shard_rows=65_537)
+        build_bag_of_tokens(numbered(1), Given([[0]]), tmp_path, shard_rows=65_537)
     with pytest.raises(InputError, match="corpus is empty"):
-        build_bag_of_tokens(FakePassages(0, []), Given(bags), directory)
-
-
-def test_refuses_bad_queries(built) -> None:
-    directory, bags = built
-    index = BagOfTokens.open(directory, numbered(100), Given(bags))
-    with pytest.raises(InputError, match=r"shape \[q, 40\]"):
-        index.search(np.ones((1, V + 1), np.float32), 3)
-    with pytest.raises(InputError, match="rows 0 to 99"):
-        index.tokens([100])
-    assert index.search(np.empty((0, V), np.float32), 3) == []
-    assert index.tokens([]) == []
+        build_bag_of_tokens(FakePassages(0, []), Given([]), tmp_path)
 
 
 @pytest.fixture(scope="module")

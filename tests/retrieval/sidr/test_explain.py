@@ -8,7 +8,7 @@ from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from tests.models.bert.small_bert import WORDS
 from tests.models.bert.test_sidr import FIRST
 from tests.retrieval.sidr import small_sidr
-from tests.retrieval.sidr.small_sidr import own, tokens, vector
+from tests.retrieval.sidr.small_sidr import tokens
 from tests.retrieval.sidr.test_semi_parametric import (
     QUESTIONS,
     Corpus,
@@ -46,26 +46,6 @@ def test_the_terms_add_up_to_the_score(encoder, bags, vectors, search):
                     assert term.passage == 1 and term.in_passage
                 if search == "alpha":
                     assert term.query == 1 and term.in_query
-
-
-def test_weights_equal_float64(encoder, bags, where):
-    """Of late search: the largest entries and the text's own, which the networks give."""
-    index = SidrIndex.make(encoder, Corpus(), bags)
-    question, passage = QUESTIONS[0], Corpus().rows[7]
-    (match,) = explain(index, question, [7])
-
-    def kept(side, ids):
-        full = vector(where / "sidr-0" / side, ids)
-        largest = np.isin(np.arange(len(full)), np.argsort(-full)[: encoder.top])
-        return np.where(largest | (own(ids) > 0), full, 0)
-
-    query = kept("query", tokens(question))
-    weights = kept("passage", tokens(encoder.passage_text(passage)))
-    want = {NAMES[i]: (query[i], weights[i]) for i in np.flatnonzero(query * weights)}
-    found = {term.token: (term.query, term.passage) for term in match.terms}
-    assert found.keys() == want.keys() and len(found) > encoder.top // 2
-    for name, pair in found.items():
-        np.testing.assert_allclose(pair, want[name], rtol=1e-4)
 
 
 def test_tokens_beyond_the_length_limit_have_no_terms(encoder, bags):

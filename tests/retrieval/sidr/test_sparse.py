@@ -72,16 +72,6 @@ def test_worked_by_hand(tmp_path) -> None:
     assert (ranking.ids, ranking.scores) == ((1, 0), (3.0, 2.5))
 
 
-def test_scores_that_only_float64_tells_apart_decide_the_order(tmp_path) -> None:
-    ids = np.array([[0, 30], [0, 1], [0, 1]])
-    values = np.array([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])
-    index = build(tmp_path, ids, values)
-    query = np.zeros((1, V), np.float32)
-    query[0, :2] = 1, 2.0**-24  # 1 + 2^-25 is 1 in float32
-    (ranking,) = index.search(query, 3)
-    assert (ranking.ids, ranking.scores) == ((1, 2, 0), (1 + 2.0**-25, 1 + 2.0**-25, 1.0))
-
-
 QUERIES = (
     lambda rng: rng.gamma(2.0, 1.0, V),
     lambda rng: rng.choice([0, 1], V),

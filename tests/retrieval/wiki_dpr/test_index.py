@@ -214,14 +214,6 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     assert repaired.open(None, tmp_path).identity == index.identity
 
 
-def test_the_default_question_encoder_is_dpr() -> None:
-    encoder = WikiDpr().encoder
-    assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
-    assert "question_encoder" in encoder.checkpoint
-    with pytest.raises(InputError, match="metric must be"):
-        WikiDpr(metric="cosine")
-
-
 def corpus(count=N):
     """Passages with titles; FlashRAG's text of one is its title in quotes, a newline, its text."""
     passages = FakePassages(count)
