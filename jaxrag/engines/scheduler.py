@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import queue
 import threading
 import time
@@ -305,8 +306,13 @@ class Scheduler:
     def _run(self, waiting: Iterator[Any]) -> Iterator[QuestionOutcome]:
         alive = 0
         while True:
-            alive += self._admit(waiting, self.live - alive)
-            self._advance()
+            for id, start in itertools.islice(waiting, self.live - alive):
+                self._ready.append((_Coroutine(start(), _LiveQuestion(id)), None, None))
+                alive += 1
+            while self._ready:
+                while self._ready:
+                    self._step(*self._ready.popleft())
+                self._look_up()
             finished, self._finished = self._finished, []
             alive -= len(finished)
             yield from finished
@@ -321,24 +327,6 @@ class Scheduler:
                 return
             else:
                 raise RuntimeError("questions are alive but none waits for a request")
-
-    def _admit(self, waiting: Iterator[Any], room: int) -> int:
-        admitted = 0
-        while admitted < room:
-            try:
-                id, start = next(waiting)
-            except StopIteration:
-                break
-            self._ready.append((_Coroutine(start(), _LiveQuestion(id)), None, None))
-            admitted += 1
-        return admitted
-
-    def _advance(self) -> None:
-        """Advances all ready tasks until each waits for an engine."""
-        while self._ready:
-            while self._ready:
-                self._step(*self._ready.popleft())
-            self._look_up()
 
     def _step(self, task: _Coroutine, value: Any, error: Exception | None) -> None:
         if task.abandoned:

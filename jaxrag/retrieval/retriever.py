@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxrag.core.checks import check_limits
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
@@ -127,6 +128,5 @@ def check_queries(vectors: Float[np.ndarray, "q d"], k: int, dimension: int) -> 
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise InputError(f"query {bad} has a number that is not finite; check its encoder")
-    if k < 1:
-        raise InputError(f"k must be at least 1, not {k}")
+    check_limits(k=k)
     return vectors

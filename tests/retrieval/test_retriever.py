@@ -10,7 +10,7 @@ from jaxrag.types import InputError
     [
         (np.zeros((2, 3)), 1, r"shape \[q, 2\].*\(2, 3\)"),
         (np.zeros(2), 1, r"shape \[q, 2\]"),
-        (np.zeros((1, 2)), 0, "k must be at least 1"),
+        (np.zeros((1, 2)), 0, "k is 0; it must be at least 1"),
         (np.array([[0, 0], [0, np.nan]]), 1, "query 1 has a number that is not finite"),
     ],
 )

@@ -41,7 +41,12 @@ def write_index(passages: Passages, settings: Bm25Settings, folder: Path) -> Non
     try:
         numbered = _number_words(passages, settings, temporary)
         check_space(folder.parent, 8 * int(numbered.passages.sum() + len(numbered.passages) + 1))
-        _save_vocabulary(numbered, settings, len(passages), folder)
+        # the library writes all its files, those of the postings empty
+        searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method="lucene", backend="numpy")
+        names = ("data", "indices", "indptr")
+        searcher.scores = dict.fromkeys(names, np.zeros(0, np.int8)) | {"num_docs": len(passages)}
+        searcher.vocab_dict, searcher.nonoccurrence_array = numbered.vocabulary, None
+        searcher.save(folder, show_progress=False)
         _write_postings(numbered, settings, folder)
     finally:
         temporary.unlink(missing_ok=True)
@@ -115,19 +120,14 @@ def count_words(words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]) ->
     return Counts(*np.divmod(keys, len(lengths)), counts)
 
 
-def _save_vocabulary(numbered: Numbered, settings: Bm25Settings, count: int, folder: Path) -> None:
-    """Has the library write all its files, those of the postings empty."""
-    searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method="lucene", backend="numpy")
-    names = ("data", "indices", "indptr")
-    searcher.scores = dict.fromkeys(names, np.zeros(0, np.int8)) | {"num_docs": count}
-    searcher.vocab_dict, searcher.nonoccurrence_array = numbered.vocabulary, None
-    searcher.save(folder, show_progress=False)
-
-
 def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) -> None:
+    """The postings, with the scores that `Bm25Settings` describes."""
     starts = np.concatenate([[0], np.cumsum(numbered.passages, dtype=np.int64)])
     np.save(folder / "indptr.csc.index.npy", starts)
-    weights = word_weights(numbered.passages, len(numbered.lengths))
+    kinds, which = np.unique(numbered.passages, return_inverse=True)
+    n = len(numbered.lengths)
+    idf = [math.log(1 + (n - f + 0.5) / (f + 0.5)) for f in kinds.tolist()]
+    weights = np.array(idf, np.float32)[which]
     with (
         _array_file(folder / "data.csc.index.npy", "float32", int(starts[-1])) as data,
         _array_file(folder / "indices.csc.index.npy", "int32", int(starts[-1])) as indices,
@@ -175,32 +175,11 @@ def _postings(
         kinds, begins = np.unique(occurring.words, return_index=True)
         counts = np.diff(np.append(begins, len(occurring.words)))
         places = np.arange(len(occurring.words)) + np.repeat(heads[kinds - first] - begins, counts)
-        frequencies = frequency_parts(occurring.counts, lengths[occurring.passages], mean, settings)
-        scores[places] = weights[occurring.words] * frequencies
+        # f / (k1 (1 - b + b l / mean) + f) in float64, in the order of operations of bm25s, so that
+        # scores are the same to the bit
+        f, k1, b = occurring.counts.astype(np.float32), settings.k1, settings.b
+        part = f / (f + k1 * (1 - b + b * lengths[occurring.passages] / mean))
+        scores[places] = weights[occurring.words] * part
         rows[places] = occurring.passages + row
         heads[kinds - first] += counts
     return scores, rows
-
-
-def word_weights(having: Int[np.ndarray, " v"], count: int) -> Float[np.ndarray, " v"]:
-    """Inverse document frequency of each word, see `Bm25Settings`; ``having``: passages with it."""
-    kinds, which = np.unique(having, return_inverse=True)
-    weights = [math.log(1 + (count - f + 0.5) / (f + 0.5)) for f in kinds.tolist()]
-    return np.array(weights, np.float32)[which]
-
-
-def frequency_parts(
-    counts: Int[np.ndarray, " p"],
-    lengths: Int[np.ndarray, " p"],
-    mean: float,
-    settings: Bm25Settings,
-) -> Float[np.ndarray, " p"]:
-    """The part of a score that depends on a word's frequency in a passage and its length.
-
-    f / (k1 (1 - b + b l / mean) + f). Computed in float64, in the order of operations of bm25s, so
-    that scores are the same to the bit.
-    """
-    frequencies = counts.astype(np.float32)
-    return frequencies / (
-        frequencies + settings.k1 * (1 - settings.b + settings.b * lengths / mean)
-    )

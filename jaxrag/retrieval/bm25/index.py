@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.checks import check_limits
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
 from jaxrag.retrieval.bm25.words import RULES, Bm25Settings, bm25s, split_words, version
@@ -24,7 +25,7 @@ from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
-from jaxrag.types import InputError, Ranking
+from jaxrag.types import Ranking
 
 KIND = "bm25"
 _FOLDER = "bm25"
@@ -39,13 +40,9 @@ _POSTING = 8  # bytes of a posting: a passage and its score
 class Bm25(Bm25Settings):
     """BM25 as the index of a run, see `Bm25Settings`."""
 
+    name = "BM25"
     gives_vectors = False
     checkpoints = ()
-
-    @property
-    def name(self) -> str:
-        """Name in tables."""
-        return "BM25"
 
     def require(self) -> None:
         """Raises InputError if the library bm25s is not installed."""
@@ -126,8 +123,7 @@ class Bm25Index:
         Raises:
           InputError: ``k`` is below 1.
         """
-        if k < 1:
-            raise InputError(f"k must be at least 1, not {k}")
+        check_limits(k=k)
         vocabulary = self.searcher.vocab_dict
         queries = [
             [vocabulary[word] for word in words if word in vocabulary]

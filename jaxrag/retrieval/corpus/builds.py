@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxrag.core.arrays import load_array
 from jaxrag.core.background import in_background
+from jaxrag.core.checks import check_limits
 from jaxrag.core.durable_files import (
     LOCKS,
     PART_LOCKS,
@@ -206,8 +207,7 @@ def build_shards(
     """
     if not settings["passages"]["count"]:
         raise InputError("the corpus is empty; an index needs at least one passage")
-    if settings["shard_rows"] < 1:
-        raise InputError(f"shard_rows must be at least 1, not {settings['shard_rows']}")
+    check_limits(shard_rows=settings["shard_rows"])
     files = _Files(directory, settings, kind, stem, label, row_bytes)
     if part.count == 1:
         with exclusive_directory(directory):

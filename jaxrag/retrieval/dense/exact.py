@@ -67,8 +67,23 @@ class _Attempt(NamedTuple):
     whole: bool
 
 
+class MatrixIndex:
+    """What indexes of a matrix share."""
+
+    matrix: Matrix
+    encoder: QueryEncoder
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries, float32."""
+        return self.encoder.embed(texts)
+
+    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        """Stored vectors of passages, float32."""
+        return self.matrix.stored(rows).astype(np.float32)
+
+
 @dataclasses.dataclass(frozen=True)
-class ExactIndex:
+class ExactIndex(MatrixIndex):
     """A corpus's vectors on the devices, or read slab by slab from disk, searched in full.
 
     Scores are computed in float64 from the stored vectors and rounded to float32; see `search`.
@@ -123,14 +138,6 @@ class ExactIndex:
         identity = canonical({"exact": metric, "matrix": matrix.identity})
         few, many = (np.dtype(first_pass or fast_type(mesh, few=few)) for few in (True, False))
         return cls(identity, matrix, encoder, passages, metric, rows, many, few)
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of queries, float32."""
-        return self.encoder.embed(texts)
-
-    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        """Stored vectors of passages, float32."""
-        return self.matrix.stored(rows).astype(np.float32)
 
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).

@@ -278,7 +278,12 @@ def import_published(
     check_dimension(source, published.dimension, dimension)
     described = {"published": fingerprint(source), "count": published.count}
     with exclusive_directory(directory):
-        _begin(directory, described)
+        if (directory / manifests.NAME).exists():
+            check_settings(directory, read_manifest(directory, _IMPORT).settings, described)
+        elif {path.name for path in directory.iterdir()} - {".lock", f"{manifests.NAME}.new"}:
+            raise InputError(f"{directory} holds something else; give a directory for the import")
+        else:
+            Manifest(_IMPORT, described).write(directory)
         passages = _passages(published, directory / PASSAGES, states)
         import_vectors(
             published,
@@ -387,16 +392,6 @@ def import_vectors(
         by_chunks(convert),
         label="importing vectors",
     )
-
-
-def _begin(directory: Path, described: dict[str, Any]) -> None:
-    """Records the source of the import, or refuses to resume from another source."""
-    if (directory / manifests.NAME).exists():
-        check_settings(directory, read_manifest(directory, _IMPORT).settings, described)
-    elif {path.name for path in directory.iterdir()} - {".lock", f"{manifests.NAME}.new"}:
-        raise InputError(f"{directory} holds something else; give a directory for the import")
-    else:
-        Manifest(_IMPORT, described).write(directory)
 
 
 def _passages(published: ParquetVectors, directory: Path, states: list[FileState]) -> Passages:

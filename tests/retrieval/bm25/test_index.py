@@ -199,7 +199,7 @@ def test_corpora_without_words_and_k_below_one_are_refused(tmp_path) -> None:
         Bm25Index.open(tmp_path / "a", FakePassages(0))
     with pytest.raises(InputError, match="none of the 2 passages has a word that counts"):
         Bm25Index.open(tmp_path / "b", FakePassages(2, ["the", "? !"]))
-    with pytest.raises(InputError, match="k must be at least 1, not 0"):
+    with pytest.raises(InputError, match="k is 0; it must be at least 1"):
         Bm25Index.open(tmp_path / "c", FakePassages(2)).search_texts(["text"], 0)
 
 

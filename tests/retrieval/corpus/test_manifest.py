@@ -25,6 +25,14 @@ def test_round_trip(tmp_path) -> None:
     assert read.files[0] == ("a.bin", 5, expected)
 
 
+def test_content_depends_on_settings_and_bytes(tmp_path) -> None:
+    one = written(tmp_path, x=1)
+    assert one.content != written(tmp_path, x=2).content
+    (tmp_path / "b.bin").write_bytes(b"12346")
+    files = (*one.files, m.finished(tmp_path / "b.bin"))
+    assert one.content != m.Manifest("kind", {"x": 1}, files, True).content
+
+
 def test_missing_and_foreign_manifests_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="holds no index"):
         m.read_manifest(tmp_path, "kind")

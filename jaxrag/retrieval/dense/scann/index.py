@@ -14,7 +14,6 @@ import dataclasses
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from jaxrag.retrieval.corpus.builds import (
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact, ExactIndex, encode_corpus
+from jaxrag.retrieval.dense.exact import Exact, ExactIndex, MatrixIndex, encode_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, open_matrix, rank
 from jaxrag.retrieval.dense.scann import recall as recalls
@@ -54,7 +53,7 @@ _EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measu
 
 
 @dataclasses.dataclass(frozen=True)
-class ScannIndex:
+class ScannIndex(MatrixIndex):
     """A ScaNN index beside the matrix that it was trained on.
 
     Attributes:
@@ -130,14 +129,6 @@ class ScannIndex:
             "version": importlib.metadata.version("scann"),
         }
         return dataclasses.replace(self, identity=canonical(identity), leaves_to_search=leaves)
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of queries, float32."""
-        return self.encoder.embed(texts)
-
-    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        """Stored vectors of passages, float32."""
-        return self.matrix.stored(rows).astype(np.float32)
 
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
         """Approximately the ``k`` best passages of each query (at most all).
