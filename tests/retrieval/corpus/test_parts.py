@@ -91,14 +91,6 @@ def test_parts_that_were_copied_into_one_directory_are_joined(tmp_path, whole):
     assert contents(here) == whole
 
 
-def test_a_part_of_another_index_is_refused(tmp_path):
-    write_matrix(FakePassages(COUNT), FakeEncoder(name="other"), tmp_path, shard_rows=9)
-    with pytest.raises(InputError, match=r"made from something else:\n  encoder"):
-        build(tmp_path, BuildPart(0, 2))
-    with pytest.raises(InputError, match=r"made from something else:\n  shard_rows"):
-        build(tmp_path, BuildPart(0, 2), encoder=FakeEncoder(name="other"), rows=8)
-
-
 def test_locks_keep_builds_apart(tmp_path):
     with shared_directory(tmp_path, 0, 2):
         with shared_directory(tmp_path, 1, 2):
