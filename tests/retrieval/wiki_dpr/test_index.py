@@ -318,3 +318,10 @@ def test_footprint_of_flat_vectors(monkeypatch) -> None:
     assert exact == Footprint(2 * N * 16, 4 * N * 16)
     assert FaissFlat().footprint(corpus()).disk == 2 * N * 16
     assert FaissFlat().encoder.passage_prefix == "passage: "  # E5
+
+
+def test_the_default_question_encoder_is_dpr() -> None:
+    encoder = WikiDpr().encoder
+    assert (encoder.pooling, encoder.normalise) == ("cls", False)
+    with pytest.raises(InputError, match="metric must be"):
+        WikiDpr(metric="cosine")
