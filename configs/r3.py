@@ -247,16 +247,7 @@ METHODS = {
     ),
     "train_dpr": Entry(_train_dpr, ("tiny", "paper-nq", "paper-triviaqa", "paper-msmarco")),
     "train_r3_from_dpr": Entry(_train_r3, ("tiny", *_PAPER_SETS)),
-    "train_r3": Entry(
-        _train_r3,
-        (
-            "tiny",
-            "quickstart",
-            "factbook",
-            "hotpotqa",
-            *_PAPER_SETS,
-        ),
-    ),
+    "train_r3": Entry(_train_r3, ("tiny", "quickstart", "factbook", "hotpotqa", *_PAPER_SETS)),
     "recall": Entry(_recall, ("tiny", "wiki")),
     "recall_trained": Entry(_recall),
 }

@@ -77,11 +77,7 @@ def parse_job(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[An
 
 
 def parse_plain(argv: Sequence[str], command: str) -> Any:
-    """The values of a command's options.
-
-    Raises:
-      InputError: a flag or its value is wrong.
-    """
+    """The values of a command's options; InputError if a flag or its value is wrong."""
     rest, values = parse_named(argv, command)
     _refuse_names(rest)
     return values

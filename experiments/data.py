@@ -70,8 +70,10 @@ def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console)
     part = bool(values.first or values.gold_of or values.others)
     as_set, as_corpus = name in SETS and not (part and name in CORPORA), name in CORPORA
     if as_set and as_corpus and values.source:
+        downloads, splits = _downloads(name, values, workdir), SETS[name].splits
         as_corpus = _corpus_file(name, values, workdir) is not None
-        as_set = not as_corpus or _has_files(SETS[name], _downloads(name, values, workdir))
+        has_files = (all(map(downloads.get, SETS[name].addresses(split))) for split in splits)
+        as_set = not as_corpus or any(has_files)
     if as_set:
         if part:
             raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
@@ -79,7 +81,7 @@ def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console)
     elif values.splits:
         raise InputError(f"--splits are of sets; {name} is a corpus")
     if as_corpus:
-        _build_corpus(CORPORA[name], values, workdir, console)
+        _build_corpus(CORPORA[name], values, workdir)
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
@@ -93,30 +95,21 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
         raise InputError("name a set or a corpus: jaxrag data NAME, or --list")
     contexts = {one.contexts_name: name for name, one in SETS.items()}
     names = list(dict.fromkeys(contexts.get(name, name) for name in names))
-    for name in names:
-        _check_name(name)
-    return names, values
-
-
-def _check_name(name: str) -> None:
     known = [*SETS, *CORPORA]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1, 0)[0]
-        raise InputError(
-            f"{name!r} is neither a set nor a corpus. Sets: {', '.join(SETS)}; corpora: "
-            f"{', '.join(CORPORA)}. Nearest: {near}."
-        )
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)[0]
+            raise InputError(
+                f"{name!r} is neither a set nor a corpus. Sets: {', '.join(SETS)}; corpora: "
+                f"{', '.join(CORPORA)}. Nearest: {near}."
+            )
+    return names, values
 
 
 def _downloads(name: str, values: flags.FlagValues, workdir: Path) -> Downloads:
     """Where the files of a set or corpus come from."""
     source = Path(values.source).expanduser() if values.source else None
     return Downloads(workdir / "downloads" / name, source)
-
-
-def _has_files(published: PublishedSet, downloads: Downloads) -> bool:
-    """Whether the source has the files of a split."""
-    return any(all(map(downloads.get, published.addresses(split))) for split in published.splits)
 
 
 def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
@@ -131,8 +124,7 @@ def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Cons
     for line in _notes(built, published, workdir):
         print(line)
     if built.contexts["passages"]:
-        own = published.contexts_name
-        console.print(_corpus_table(workdir, own, time.monotonic() - started))
+        print(_corpus_line(published.contexts_name, workdir, started))
 
 
 def _needs(published: PublishedSet, workdir: Path) -> list[str]:
@@ -164,9 +156,7 @@ def _corpus_needs(corpus: Corpus, workdir: Path) -> list[str]:
     ]
 
 
-def _build_corpus(
-    corpus: Corpus, values: flags.FlagValues, workdir: Path, console: Console
-) -> None:
+def _build_corpus(corpus: Corpus, values: flags.FlagValues, workdir: Path) -> None:
     for line in _corpus_needs(corpus, workdir):
         print(f"{line}; licence {corpus.licence}; {_free(workdir)}")
     subset = _subset(corpus.name, values, workdir)
@@ -180,7 +170,7 @@ def _build_corpus(
                 f"{published_name(corpus.file)} ({corpus.file.partition('#')[0]})"
             )
     build_corpus(corpus.name, workdir, path, any_size=values.any_size, subset=subset)
-    console.print(_corpus_table(workdir, directory.name, time.monotonic() - started))
+    print(_corpus_line(directory.name, workdir, started))
 
 
 def _corpus_file(name: str, values: flags.FlagValues, workdir: Path) -> Path | None:
@@ -234,20 +224,9 @@ def _notes(built: BuiltSet, published: PublishedSet, workdir: Path) -> list[str]
     return [*lines, f"{directory}: {size_text(_bytes(directory))}; cite {published.citation}"]
 
 
-def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
-    table = Table("corpus", "directory", title_justify="left")
-    for column in ("passages", "size", "seconds"):
-        table.add_column(column, justify="right")
-    passages = open_corpus(name, workdir)
-    directory = corpus_directory(name, workdir)
-    table.add_row(
-        terminal_text(name),
-        terminal_text(str(directory)),
-        f"{len(passages):,}",
-        size_text(_bytes(directory)),
-        f"{seconds:.0f}",
-    )
-    return table
+def _corpus_line(name: str, workdir: Path, started: float) -> str:
+    seconds, directory = time.monotonic() - started, corpus_directory(name, workdir)
+    return f"{directory}: {_corpus_state(name, workdir)}; {seconds:.0f} s"
 
 
 def _list_sets(workdir: Path) -> Table:

@@ -37,11 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_command(argv: Sequence[str]) -> Sequence[str]:
-    """The lists to print.
-
-    Raises:
-      InputError: there is no such list.
-    """
+    """The lists to print; InputError if there is no such list."""
     names, _ = parse_named(argv, "list")
     for name in names:
         if name not in LISTS:

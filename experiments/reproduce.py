@@ -71,7 +71,6 @@ from jaxrag.reproduction.check import (
     read_rate,
     refuse_problems,
     requirements,
-    totals_text,
 )
 from jaxrag.reproduction.choices import (
     add,
@@ -114,7 +113,8 @@ def main(argv: Sequence[str]) -> int:
     if values.prompts and (checked := names or (_all(values) if values.check else [])):
         used = prompt_sets(ALL, checked, values)
         check_replacements(read_replacements(values.prompts), used)
-    if not values.check and any(map(_is_drawn, names)):
+    drawn = (name in ALL.figures or ALL.tables[name].draw is not None for name in names)
+    if not values.check and any(drawn):
         check_matplotlib()
     if values.list:
         directories, papers = [Path(values.workdir), _RECORDS], papers or PAPERS
@@ -146,10 +146,6 @@ def _all(values: Any) -> list[str]:
     """All tables and figures, of papers that have what ``--fidelity`` asks for."""
     papers = ALL.released if values.fidelity == "released" else PAPERS
     return [name for name in (*ALL.tables, *ALL.figures) if name.partition("/")[0] in papers]
-
-
-def _is_drawn(name: str) -> bool:
-    return name in ALL.figures or ALL.tables[name].draw is not None
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
@@ -204,7 +200,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
         rates = {"": read_rate(values.tokens_per_second)}
-    needs: dict[Path, Need] = {}
+    by_table, seen = dict[str, list[Need]](), 0
     for name in dict.fromkeys(wanted):
         try:
             add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
@@ -213,19 +209,14 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
                 raise
             console.print(f"{name} is left out: {error}", highlight=False)
             continue
-        new = {
-            path: requirements(path.name, job, PUBLISHED, devices)
-            for path, job in work.jobs.items()
-            if path not in needs
-        }
-        needs |= new
-        console.print(f"{name}: {len(new)} jobs that no table before it has")
-        if new:
-            console.print(needs_grid([*new.values()], rates).terminal())
+        new = [*work.jobs.items()][seen:]
+        seen += len(new)
+        by_table[name] = [requirements(p.name, job, PUBLISHED, devices) for p, job in new]
+    console.print(needs_grid(by_table, rates).terminal())
+    needs = [need for some in by_table.values() for need in some]
     for text in (
-        *overview(work, needs.values(), PUBLISHED, devices),
-        *paid_lines(needs.values(), prices(), values.search_price),
-        totals_text(list(needs.values()), rates),
+        *overview(work, needs, PUBLISHED, devices),
+        *paid_lines(needs, prices(), values.search_price),
     ):
         console.print(text, highlight=False)
     refuse_unused(values, work)

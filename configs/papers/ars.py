@@ -23,15 +23,7 @@ from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.bars import bars
 from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.printed.tables import PrintedRow
-from jaxrag.reproduction.tables import (
-    Declarations,
-    Figure,
-    Line,
-    Maker,
-    Scale,
-    Setting,
-    Table,
-)
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Maker, Scale, Setting, Table
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.training.student.checkpoint import OPTIMIZER
@@ -209,18 +201,15 @@ def _timed(method: str, setting: Setting) -> Run:
     return dataclasses.replace(run, store="memory", limit=0 if setting.paper else 20)
 
 
-def _random(seed: int) -> Maker:
-    return lambda row, setting: _answers_by_k(Shuffled(seed), setting)
-
-
-def _worst(row: PrintedRow, setting: Setting) -> Run:
-    return _answers_by_k(Ranked(reverse=True, ranker=_ranker(setting)), setting)
-
-
 _STRATEGIES: Mapping[str, Maker] = {
     "generated": lambda row, setting: _rewards("generated", REWRITER, setting),
-    "worst": _worst,
-    **{f"random {seed}": _random(seed) for seed in range(5)},
+    "worst": lambda row, setting: _answers_by_k(
+        Ranked(reverse=True, ranker=_ranker(setting)), setting
+    ),
+    **{
+        f"random {seed}": lambda row, setting, seed=seed: _answers_by_k(Shuffled(seed), setting)
+        for seed in range(5)
+    },
     "rag": lambda row, setting: _run("rag", REWRITER, setting),
     "ars": lambda row, setting: _ars(REWRITER, setting),
 }
@@ -243,11 +232,7 @@ TABLES = {
             _SMALL_RANKER,
         ),
     ),
-    "ars/table2": Table(
-        _questions,
-        _ABLATION,
-        notes=(_SMALL_RANKER,),
-    ),
+    "ars/table2": Table(_questions, _ABLATION, notes=(_SMALL_RANKER,)),
     "ars/table3": Table(
         _questions,
         {"ars_rag_penalty": _PENALTY},

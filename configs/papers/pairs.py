@@ -94,14 +94,7 @@ _ABLATIONS = (
 )
 TABLES = {
     "pairs/table2": _table(
-        "no_retrieval",
-        "standard_rag",
-        "hyde",
-        "q2d",
-        "cot",
-        "pairs",
-        "dpr_ais",
-        "rerank",
+        "no_retrieval", "standard_rag", "hyde", "q2d", "cot", "pairs", "dpr_ais", "rerank",
         "dpr_ais_rerank",
     ),
     "pairs/table3": Table(questions, {name: three(_line(name)) for name in _ABLATIONS}),
@@ -112,14 +105,10 @@ TABLES = {
     "pairs/figure10": Table(
         questions,
         {"dpr_ais_dynamic": Line(_alpha)},
-        measures={
-            "regression_slope": gold_figures.alpha_slope,
-            "regression_intercept": gold_figures.alpha_intercept,
-            "n_samples": gold_figures.alpha_count,
-        },
+        measures=gold_figures.ALPHA_FIT,
         draw=gold_figures.alpha_scatter,
     ),
-}
+}  # fmt: skip
 
 
 def _groups(metric: Metric, printed: str) -> Figure:

@@ -509,12 +509,10 @@ LEFT_OUT = {
     "r3/figure3": "a picture of SiDR",
     "r3/table3": "a comparison in words",
     "r3/figure6": "a picture of SiDR",
-    "r3/figure8": "examples in a text",
-    "r3/figure9": "examples in a text",
-    "r3/figure10": "examples in a text",
-    "r3/figure11": "examples in a text",
-    "r3/figure12": "an example prompt; ours are in jaxrag/steps/prompts",
-    "r3/figure13": "an example prompt; ours are in jaxrag/steps/prompts",
-    "r3/figure14": "an example prompt; ours are in jaxrag/steps/prompts",
+    **{f"r3/figure{n}": "examples in a text" for n in range(8, 12)},
+    **{
+        f"r3/figure{n}": "an example prompt; ours are in jaxrag/steps/prompts"
+        for n in range(12, 15)
+    },
 }
 DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT)

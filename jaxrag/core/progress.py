@@ -200,7 +200,7 @@ def _console() -> Console:
     return Console(stderr=True, force_jupyter=None if widgets else False)
 
 
-def size_text(count: int) -> str:
+def size_text(count: float) -> str:
     """A number of bytes in a unit that fits."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= limit:

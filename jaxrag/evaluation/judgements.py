@@ -25,11 +25,7 @@ JUDGED = "judged"
 
 
 def read_judgements(run: Path) -> dict[str, Any]:
-    """The contents of a run's judgements; {} without any.
-
-    Raises:
-      InputError: the file is damaged.
-    """
+    """The contents of a run's judgements; {} without any; InputError if the file is damaged."""
     file, way_out = run / FILE, "remove it, and judge the run again"
     if not file.is_file():
         return {}
@@ -44,14 +40,12 @@ def judged(
     records: Sequence[Mapping[str, Any]], found: Mapping[str, Any]
 ) -> Float[np.ndarray, " q"]:
     """`JUDGED` of each record; NaN for one that was not judged, or has another answer since."""
-    lines = found.get("judgements", {})
-    return np.array([_judged(record, lines.get(record["question_id"])) for record in records])
-
-
-def _judged(record: Mapping[str, Any], line: Mapping[str, Any] | None) -> float:
-    if line is None or line.get("correct") is None:
-        return math.nan
-    return float(line["correct"]) if line["prediction"] == record.get("prediction") else math.nan
+    values = []
+    for record in records:
+        line = found.get("judgements", {}).get(record["question_id"], {})
+        same = line.get("correct") is not None and line["prediction"] == record.get("prediction")
+        values.append(float(line["correct"]) if same else math.nan)
+    return np.array(values)
 
 
 def agreement(

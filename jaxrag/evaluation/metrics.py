@@ -71,14 +71,10 @@ def score(
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
     columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
-    if any(map(_lacks_time, timings.values())):
-        columns["seconds"].fill(math.nan)
+    for one in timings.values():  # older records count or show only store hits
+        if one.get("untimed", one.get("stored", one.get("store_hits"))):
+            columns["seconds"].fill(math.nan)
     return columns
-
-
-def _lacks_time(timing: Mapping[str, float]) -> bool:
-    """Whether seconds of a result are not known; older records count or show only store hits."""
-    return bool(timing.get("untimed", timing.get("stored", timing.get("store_hits"))))
 
 
 def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, float]:

@@ -22,10 +22,6 @@ LOST = ("not found", "not selected", "not answered")
 def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
     """One of `SKIPPED` or `SEARCHED`.
 
-    A skipped question is wrongly so if its answer is wrong where Standard RAG's is right, and in
-    vain if neither is right. A search repairs a wrong direct answer, is needless if both answers
-    are right, harms a right one, or is in vain.
-
     ``right``, ``direct`` and ``standard``: whether the method's answer, that of No Retrieval, and
     that of Standard RAG are right.
     """
@@ -93,11 +89,9 @@ def _right(run: RunRecords, other: RunRecords) -> dict[str, bool]:
 class Motivation(NamedTuple):
     """DTR's eq 1: retrieval pays where P_ret P_gen > P_param.
 
-    Attributes:
-      p_param: share of right answers without retrieval.
-      p_ret: share of questions for which Standard RAG read a gold passage.
-      p_gen: share of right answers among these.
-      gain: P_ret P_gen - P_param, paired over the questions.
+    P_param is the share of right answers without retrieval, P_ret that of questions for which
+    Standard RAG read a gold passage, P_gen that of right answers among these; ``gain`` is
+    P_ret P_gen - P_param, paired over the questions.
     """
 
     p_param: Interval
@@ -108,22 +102,15 @@ class Motivation(NamedTuple):
     @property
     def text(self) -> str:
         """A line with all values, in percent."""
-        shares = {"P_param": self.p_param, "P_ret": self.p_ret, "P_gen": self.p_gen}
-        values = {name: _percent(share) for name, share in shares.items()}
-        listed = ", ".join(f"{name} {value}" for name, value in values.items())
-        return f"{listed}, P_ret P_gen - P_param {_percent(self.gain)}; n = {self.gain.n:,}"
-
-
-def _percent(value: Interval | Difference) -> str:
-    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+        names = ("P_param", "P_ret", "P_gen", "P_ret P_gen - P_param")
+        ends = ([100 * end for end in one[:3]] for one in self)
+        values = (f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in ends)
+        listed = map(" ".join, zip(names, values, strict=True))
+        return f"{', '.join(listed)}; n = {self.gain.n:,}"
 
 
 def motivation(direct: RunRecords, standard: RunRecords) -> Motivation | None:
-    """The three shares of DTR's eq 1 with their intervals; None without marked gold passages.
-
-    Over the questions of both runs that have gold passages. P_ret P_gen is the share of questions
-    that were answered rightly after a gold passage was read.
-    """
+    """DTR's eq 1 over the questions of both runs with gold passages; None without such."""
     rows = []
     for a, b in zip(*paired_rows(direct, standard), strict=True):
         without = question_scores(direct.records[a], {})

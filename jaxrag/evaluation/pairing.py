@@ -90,18 +90,16 @@ def _gold(record: Record) -> frozenset[str]:
 
 def _searched(config: Mapping[str, Any]) -> str:
     """The identity of the corpus that a run's index was built of; "" where it is not recorded."""
-    retriever = config.get("retriever")
-    return next(_corpora(retriever), "") if isinstance(retriever, Mapping) else ""
+    return next(_corpora(config.get("retriever")), "")
 
 
-def _corpora(index: Mapping[str, Any]) -> Iterator[str]:
+def _corpora(index: Any) -> Iterator[str]:
     """The identities of "passages" in an index's record or in parts of it."""
-    for name, part in index.items():
+    for name, part in index.items() if isinstance(index, Mapping) else ():
         identity = part.get("identity") if isinstance(part, Mapping) else part
         if name == "passages" and isinstance(identity, str):
             yield identity
-        if isinstance(part, Mapping):
-            yield from _corpora(part)
+        yield from _corpora(part)
 
 
 def _known(name: str, *runs: RunRecords) -> set[str | int]:

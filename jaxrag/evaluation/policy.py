@@ -24,8 +24,8 @@ class Arms(NamedTuple):
     """The two answers between which a gate chooses, of each question.
 
     Attributes:
-      source: position of the run whose u and direct answers these are.
-      always: position of the run that retrieved for all questions.
+      source, always: positions of the run whose u and direct answers these are, and of the run that
+        retrieved for all questions.
       same: whether that is the source's method but for its gate.
       accepted: greatest u that the source's gate accepted, -inf for none; None without a gate.
       u: uncertainty of the direct answer in nats, +inf if it is empty.
@@ -67,16 +67,12 @@ class GateSetting(NamedTuple):
 def source_of(runs: Sequence[RunRecords]) -> int:
     """Position of the run with the most direct answers; one whose gate on u skips goes first."""
     known = [(~np.isnan(metrics.direct_answers(run.records)[0])).sum() for run in runs]
-    keys = [
-        (_rank(run) if count >= LEAST else 0, count) for run, count in zip(runs, known, strict=True)
-    ]
+    keys = []
+    for run, count in zip(runs, known, strict=True):
+        accepted = _accepted(run) if count >= LEAST else None
+        # a gate on u that accepted a direct answer, another gate on u, none
+        keys.append((0 if accepted is None else 1 + math.isfinite(accepted), count))
     return keys.index(max(keys))
-
-
-def _rank(run: RunRecords) -> int:
-    """2 for a run whose gate on u accepted a direct answer, 1 for another gate on u, else 0."""
-    accepted = _accepted(run)
-    return 0 if accepted is None else 1 + math.isfinite(accepted)
 
 
 def own_thresholds(run: RunRecords) -> set[float]:

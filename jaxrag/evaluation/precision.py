@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jaxrag.data.question_kinds import VERDICTS, YES_NO
 from jaxrag.evaluation.significance import ENDS, Interval, interval, resampled_means
@@ -43,9 +43,12 @@ def intervals(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     said = np.array([_NO_CLASS if o["said"] is None else o["said"] for o in options])
     gold = np.array([o["gold"] for o in options])
     classes = [c for c in np.union1d(said, gold) if c != _NO_CLASS]
-    each = _by_class(said, gold, classes)
+    answered = said[:, None] == np.array(classes)
+    each = np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
     # the questions themselves come first
-    shares = _shares(np.vstack([each.mean(0), resampled_means(each)]))
+    predicted, right = np.split(np.vstack([each.mean(0), resampled_means(each)]), 2, axis=1)
+    with np.errstate(invalid="ignore"):
+        shares = right / predicted  # NaN where a class was never predicted
     scores = {"precision_macro": np.nan_to_num(shares).mean(1)}
     if 0 in classes and all(option["positive"] for option in options):
         scores["precision_positive"] = shares[:, classes.index(0)]
@@ -58,35 +61,17 @@ def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     Classes are in the order of the labels; an answer that names no class is wrong. Empty for open
     questions and for multiple choice.
     """
+    own: dict[str, Sequence[str]] = {"fact_checking": VERDICTS, "yes_no": YES_NO}
     right: dict[str, list[float]] = {}
     for record in records:
         trace = record.get("trace", {})
         option = trace.get("option", {})
-        if option.get("gold") is not None and (names := _class_names(trace)):
+        names = option.get("labels") or own.get(trace.get("task", ""), ())
+        if option.get("gold") is not None and names:
             for name in names:
                 right.setdefault(name, [])
             right[names[int(option["gold"])]].append(float(option["said"] == option["gold"]))
     return {name: interval(np.array(values)) for name, values in right.items() if values}
-
-
-def _class_names(trace: Mapping[str, Any]) -> Sequence[str]:
-    own: dict[str, Sequence[str]] = {"fact_checking": VERDICTS, "yes_no": YES_NO}
-    return trace["option"].get("labels") or own.get(trace.get("task", ""), ())
-
-
-def _by_class(
-    said: Int[np.ndarray, " q"], gold: Int[np.ndarray, " q"], classes: Sequence[int]
-) -> Float[np.ndarray, "q c"]:
-    """For each question: which class was predicted, then which was predicted correctly."""
-    answered = said[:, None] == np.array(classes)
-    return np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
-
-
-def _shares(means: Float[np.ndarray, "r c"]) -> Float[np.ndarray, "r c"]:
-    """Precision of each class from the means of `_by_class`; NaN where it was never predicted."""
-    answered, right = np.split(means, 2, axis=1)
-    with np.errstate(invalid="ignore"):
-        return right / answered
 
 
 def _interval(values: Float[np.ndarray, " r"] | None, n: int) -> Interval:

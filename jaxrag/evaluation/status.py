@@ -18,7 +18,7 @@ from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.prices import PRICES, Price
-from jaxrag.evaluation.records import RunRecords, failure, read_run
+from jaxrag.evaluation.records import failure, read_run
 from jaxrag.evaluation.summary import name_of
 from jaxrag.types import InputError
 
@@ -119,6 +119,8 @@ def status(
     missing = asked - len(run.records)
     seconds = [float(one.get("spent", one["seconds"])) for one in run.timings.values()]
     trigger = columns["trigger"][~np.isnan(columns["trigger"])]
+    price = prices.get(name_of(run.config, "language_model"))
+    spent = [price.of_question(line["cost"]) for line in run.records if price and "cost" in line]
     return Status(
         path=path,
         method=name_of(run.config, "method"),
@@ -131,15 +133,8 @@ def status(
         left=missing * sum(seconds) / len(seconds) if seconds else None,
         trigger=float(trigger.mean()) if trigger.size else None,
         totals=metrics.totals(columns),
-        dollars_left=_dollars_left(run, missing, prices),
+        dollars_left=missing * sum(spent) / len(spent) if spent else None,
     )
-
-
-def _dollars_left(run: RunRecords, missing: int, prices: Mapping[str, Price]) -> float | None:
-    """What the missing questions cost if they take as many tokens as those so far."""
-    price = prices.get(name_of(run.config, "language_model"))
-    spent = [price.of_question(line["cost"]) for line in run.records if price and "cost" in line]
-    return missing * sum(spent) / len(spent) if spent else None
 
 
 def _state(path: Path, finished: bool, idle: float) -> str:

@@ -35,7 +35,6 @@ class Row:
 
     Attributes:
       label: the method's name, with the directory's where a data set has two runs of a method.
-      method, dataset, path: which run it is.
       means: every metric's mean and interval; shares between 0 and 1, costs per question.
       totals: costs over all questions.
       answered, errors: numbers of questions; errors count in no mean.

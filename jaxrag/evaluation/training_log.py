@@ -36,10 +36,9 @@ class TrainingLog(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Change of an evaluated metric from the first to the last evaluation.
+    """Change of an evaluated metric from the first to the last evaluation, paired by question.
 
-    ``label`` is the training's, or the number of seeds that are averaged; ``difference`` is after
-    minus before, paired by question.
+    ``label`` is the training's, or the number of seeds that are averaged.
     """
 
     label: str
@@ -67,10 +66,6 @@ def read_training(path: str | Path) -> TrainingLog:
     if not steps:
         raise InputError(f"{path} has no step yet.")
     return TrainingLog(Path(path), head.config, head.environments, tuple(steps))
-
-
-def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return config.get("training", {}).get("training", {})
 
 
 def evaluations(training: TrainingLog) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
@@ -107,7 +102,7 @@ def alike(trainings: Sequence[TrainingLog]) -> list[list[TrainingLog]]:
     groups: dict[str, list[TrainingLog]] = {}
     for training in trainings:
         plain = json.loads(json.dumps(training.config))
-        _training(plain).pop("seed", None)  # pyright: ignore[reportAttributeAccessIssue]
+        plain.get("training", {}).get("training", {}).pop("seed", None)
         groups.setdefault(json.dumps(plain, sort_keys=True), []).append(training)
     return list(groups.values())
 

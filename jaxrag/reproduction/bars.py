@@ -25,29 +25,20 @@ def bars(
 
     Series whose measure is None were not made. Shares are drawn in ``percent``.
     """
-    found = {
-        data: {name: one for name, measure in measures.items() if (one := measure(outputs))}
-        for data, outputs in results.items()
-    }
     factor = 100 if percent else 1
-    drawn = {
-        data: {
-            name: Interval(*(factor * value for value in one.interval[:3]), n=one.interval.n)
-            for name, one in series.items()
-        }
-        for data, series in found.items()
-    }
-    names = [(legend or {}).get(name, name) for name in next(iter(found.values()))]
-    svg = plots.bars(title, drawn, legend=names, y_title=y_title)
-    numbers = {d: {name: _numbers(one) for name, one in s.items()} for d, s in found.items()}
-    return [Picture(svg, numbers)]
-
-
-def _numbers(one: Measured) -> dict[str, Any] | None:
-    if not one.interval.n:
-        return None
-    values = {"values": one.values} if one.values else {}
-    return {**one.interval._asdict(), **values, **means_of(one.seeds)}
+    drawn = dict[str, dict[str, Interval]]()
+    numbers = dict[str, dict[str, dict[str, Any] | None]]()
+    for data, outputs in results.items():
+        drawn[data], numbers[data] = {}, {}
+        for name, measure in measures.items():
+            if (one := measure(outputs)) is not None:
+                mean, low, high, n = one.interval
+                drawn[data][name] = Interval(factor * mean, factor * low, factor * high, n)
+                values = {"values": one.values} if one.values else {}
+                point = {**one.interval._asdict(), **values, **means_of(one.seeds)}
+                numbers[data][name] = point if n else None
+    names = [(legend or {}).get(name, name) for name in next(iter(drawn.values()))]
+    return [Picture(plots.bars(title, drawn, legend=names, y_title=y_title), numbers)]
 
 
 def means_of(seeds: Sequence[Measured]) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import name_of, shown_name
@@ -30,7 +29,6 @@ def table_cells(
     """The cells of a table whose jobs have been executed, by rows, means over data sets last.
 
     Args:
-      table, printed, scale: the declaration, the printed table, and where it was made.
       results: as `work.add_table` returns them.
       whole: whether runs answered all questions.
       substituted: whether other models or data stand for the paper's; then no printed value stands
@@ -40,7 +38,7 @@ def table_cells(
     measured = _Measured(table, printed, scale, results)
     cells: list[Cell] = []
     for number, row in enumerate(printed.rows):
-        facts = measured.facts(number)
+        facts = _facts(outputs for (other, _), outputs in results.items() if other == number)
         model = facts.get("model", "")
         same = not model or not row.generator or same_model(row.generator, model)
         for cell in measured.row(number):
@@ -53,45 +51,41 @@ def table_cells(
     return cells
 
 
-class _Measured:
-    """Our values of a table; each is measured once."""
+def _facts(results: Iterable[Results]) -> dict[str, str]:
+    """A row's language model, retriever and setting, as `Cell` has them."""
+    run = next((run for outputs in results for _, run in outputs.runs()), None)
+    if run is None:
+        return {}
+    model = name_of(run.config, "language_model")
+    retriever = name_of(run.config, "retriever") if run.config.get("retriever") else ""
+    words = [word for word in run.config["method"]["name"].split() if "=" in word]
+    setting = " ".join(words).replace("=", " = ")
+    return {
+        "model": "" if model == "unnamed" else shown_name(model),
+        "retriever": shown_name(retriever),
+        "setting": CALIBRATED if "calibration" in run.config else setting,
+    }
 
-    def __init__(
-        self,
-        table: Table,
-        printed: PrintedTable,
-        scale: Scale,
-        results: Mapping[tuple[int, str], Results],
-    ):
-        self._table, self._printed, self._results = table, printed, results
-        self._scale: Scale = scale
 
-    def facts(self, number: int) -> dict[str, str]:
-        """A row's language model, retriever and setting, as `Cell` has them."""
-        own = (outputs for (row, _), outputs in self._results.items() if row == number)
-        run = next((run for outputs in own for _, run in outputs.runs()), None)
-        if run is None:
-            return {}
-        model = name_of(run.config, "language_model")
-        retriever = name_of(run.config, "retriever") if run.config.get("retriever") else ""
-        words = [word for word in run.config["method"]["name"].split() if "=" in word]
-        setting = " ".join(words).replace("=", " = ")
-        return {
-            "model": "" if model == "unnamed" else shown_name(model),
-            "retriever": shown_name(retriever),
-            "setting": CALIBRATED if "calibration" in run.config else setting,
-        }
+class _Measured(NamedTuple):
+    """Our values of a table."""
+
+    table: Table
+    printed: PrintedTable
+    scale: Scale
+    results: Mapping[tuple[int, str], Results]
 
     def row(self, number: int) -> Iterator[Cell]:
         """The cells of a row, with all printed values of its own data sets."""
-        row = self._printed.rows[number]
-        values, cells = self._table.values(row), list[Cell]()
-        for column in self._table.columns(self._printed, self._scale):
+        row, units = self.printed.rows[number], self.printed.units
+        values, cells = self.table.values(row), list[Cell]()
+        for column in self.table.columns(self.printed, self.scale):
             names = [name for name in column.datasets if name in values]
             for metric in dict.fromkeys(m for name in names for m in values[name]):
                 printed = values[names[0]][metric] if column.same else None
-                ours = self._value(number, column, metric)
-                cells.append(self._cell(number, column, metric, printed, ours, names[0]))
+                ours, doubt = self._value(number, column, metric), row.doubt(names[0], metric)
+                place = (number, column, metric, units[metric])
+                cells.append(Cell(*place, printed, ours, doubt, comparable=False))
         yield from cells
         for metric, value in row.values.get(AVERAGE, {}).items():
             own = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
@@ -99,34 +93,21 @@ class _Measured:
             whole = own and len(means) == len(own)
             mean = Measured(mean_interval(means, [c.column for c in own])) if whole else None
             same = value if all(cell.column.same for cell in own) else None
-            yield self._cell(number, Column(AVERAGE, ()), metric, same, mean, AVERAGE)
+            place = (number, Column(AVERAGE, ()), metric, units[metric])
+            yield Cell(*place, same, mean, row.doubt(AVERAGE, metric), comparable=False)
 
-    def _cell(
-        self,
-        number: int,
-        column: Column,
-        metric: str,
-        printed: float | None,
-        ours: Measured | None,
-        dataset: str,
-    ) -> Cell:
-        row, unit = self._printed.rows[number], self._printed.units[metric]
-        doubt = row.doubts.get(f"{dataset} {metric}", row.doubts.get("", ""))
-        return Cell(number, column, metric, unit, printed, ours, doubt, comparable=False)
-
-    @functools.cache  # noqa: B019 - as many as a table has values
     def _value(self, number: int, column: Column, metric: str) -> Measured | None:
-        row, outputs = self._printed.rows[number], self._results.get((number, column.data))
-        compared = self._printed.differences.get(metric)
+        row, outputs = self.printed.rows[number], self.results.get((number, column.data))
+        compared = self.printed.differences.get(metric)
         if compared is not None and row.minus is not None:
             ours, theirs = (self._value(n, column, compared) for n in (number, row.minus))
             return None if ours is None or theirs is None else difference(ours, theirs)
         if outputs is None or not outputs.there:
             return None
-        measures = {**self._table.measures, **self._table.lines[row.method].measures}
+        measures = {**self.table.measures, **self.table.lines[row.method].measures}
         if metric in measures:
             return outputs.measure(measures[metric])
-        name = self._printed.metric_of(metric, column.datasets[0] if column.same else "")
+        name = self.printed.metric_of(metric, column.datasets[0] if column.same else "")
         return None if name is None else outputs.measure(lambda one: one.scored().measure(name))
 
 
@@ -168,7 +149,7 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 **_seeds_of(cell, names),
             }
         )
-    return {"ids": {data: list(names) for data, names in ids.items()}, "cells": lines}
+    return {"ids": {data: [*names] for data, names in ids.items()}, "cells": lines}
 
 
 def _values_of(ours: Measured | None, ids: Sequence[str]) -> dict[str, Any]:
@@ -206,10 +187,8 @@ def _read_measured(
     interval: Mapping[str, Any], line: Mapping[str, Any], ids: Sequence[str], unit: str
 ) -> Measured:
     """A value of an interval in the table's unit, and of the values of a line."""
-    values = {}
-    if "values" in line:
-        pairs = zip(ids, line["values"], strict=True)
-        values = {str(name): float(value) for name, value in pairs if value is not None}
+    pairs = zip(ids, line["values"], strict=True) if "values" in line else ()
+    values = {str(name): float(value) for name, value in pairs if value is not None}
     factor = 100 if unit in PERCENT else 1
     mean, low, high = (float(interval[name]) / factor for name in ("mean", "low", "high"))
     return Measured(Interval(mean, low, high, int(interval["n"])), values)

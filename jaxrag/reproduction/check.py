@@ -289,8 +289,8 @@ def problems(
         if failing := [name for name, fit in fits.items() if not fit.fits]:
             message = (
                 f"{names}: {_largest(fits[name].memory for name in failing)} of each device, which "
-                f"has {_size(devices.memory)}: more devices (--tensor_parallel), --quantization, "
-                "--memory, --index_memory or --engine=server (docs/recipes.md)"
+                f"has {size_text(devices.memory)}: more devices (--tensor_parallel), "
+                "--quantization, --memory, --index_memory or --engine=server (docs/recipes.md)"
             )
             found[message] = failing
     return found
@@ -341,10 +341,6 @@ def _refusal(check: Callable[[], object]) -> Iterator[str]:
         yield str(error)
 
 
-def _size(value: float) -> str:
-    return size_text(round(value))
-
-
 def measured_rates(workdir: Path) -> dict[str, Rate]:
     """The rate of each model in a reproduction's finished runs on these devices.
 
@@ -365,24 +361,27 @@ def measured_rates(workdir: Path) -> dict[str, Rate]:
     return {name: Rate(rate, rate) for name, (_, rate) in longest.items()}
 
 
-def needs_grid(needs: Sequence[Need], rates: Mapping[str, Rate]) -> Grid:
-    """The jobs of a table, with questions, calls, tokens, hours and the corpus."""
-    headings = (
-        "job", "model", "questions", "LLM calls", "prompt tokens", "new tokens", "time", "corpus"
-    )  # fmt: skip
-    return Grid(headings, [_line(need, rates) for need in needs])
+def needs_grid(by_table: Mapping[str, Sequence[Need]], rates: Mapping[str, Rate]) -> Grid:
+    """Sums over the jobs of each table that no table before it has, and over all."""
+    costs = (cost.replace("_", " ") for cost in TOTALS)
+    headings = ("table or figure", "jobs", "questions", *costs, "time", "jobs not known")
+    lines = {**by_table, "all": [need for needs in by_table.values() for need in needs]}
+    return Grid(headings, [_line(name, needs, rates) for name, needs in lines.items()])
 
 
-def _line(need: Need, rates: Mapping[str, Rate]) -> tuple[str, ...]:
-    seconds = need.seconds(rates)
-    times = UNKNOWN if seconds is None else duration_text(seconds)
+def _line(name: str, needs: Sequence[Need], rates: Mapping[str, Rate]) -> tuple[str, ...]:
+    """A line of the grid, with the sums over the jobs that are known."""
+    asking = [need for need in needs if need.model]
+    times = [need.seconds(rates) for need in asking]
+    known = [seconds for seconds in times if seconds is not None]
+    unknown = sum(need.costs is None for need in asking)
     return (
-        need.name.rpartition("-")[0],
-        need.model or need.kind,
-        "" if need.questions is None else f"{need.questions:,}",
-        *(_count(_sum([need], name)) if need.model else "" for name in TOTALS[:3]),
-        times if need.model else "",
-        need.corpus,
+        name,
+        f"{len(needs):,}",
+        _count(sum(need.questions or 0 for need in asking)),
+        *(_count(_sum(asking, cost)) for cost in TOTALS),
+        duration_text(sum(known)) if known else UNKNOWN,
+        f"{unknown} of {len(asking)}" if unknown else "",
     )
 
 
@@ -448,15 +447,24 @@ def overview(
         memory_text(memory_by_models(work.jobs, published, devices), devices),
         f"Models: {models_text(work.jobs.values(), published.parameters) or 'none to download'}",
         f"Prompts: {', '.join(sets_in_use(work.jobs.values())) or 'none'}",
+        "Time of the language models at the speed of runs of --workdir or of --tokens_per_second; "
+        "scored texts, trainings and indexes come on top",
+        *_unknown_methods(needs),
     ]
+
+
+def _unknown_methods(needs: Iterable[Need]) -> list[str]:
+    """A line with the methods whose calls are not known."""
+    names = sorted({n.name.partition("-")[0] for n in needs if n.model and n.costs is None})
+    return [f"Unknown calls: {', '.join(names)}: {RECORD_CALLS}"] if names else []
 
 
 def memory_text(memories: Mapping[str, Mapping[str, MemoryFit]], devices: Devices) -> str:
     """The largest estimated memory of a device, a line for each set of models."""
     kind = "CPU devices that share the host" if devices.cpu else "devices"
     lines = [
-        f"Memory of each of {devices.count} {kind} ({_size(devices.memory)}), estimated; states of "
-        "trainings and batches of encoders come on top:"
+        f"Memory of each of {devices.count} {kind} ({size_text(devices.memory)}), estimated; "
+        "states of trainings and batches of encoders come on top:"
     ]
     for names, fits in memories.items():
         unknown = sum(fit.memory is None for fit in fits.values())
@@ -474,25 +482,8 @@ def _largest(memories: Iterable[Memory | None]) -> str:
     largest = max(known, key=lambda memory: memory.peak)
     named = {"cache": "keys and values", "work": "activations"}
     parts = largest._asdict().items()
-    texts = (f"{_size(size)} {named.get(name, name)}" for name, size in parts if size)
-    return f"up to {_size(largest.peak)} ({', '.join(texts)})"
-
-
-def totals_text(needs: Sequence[Need], rates: Mapping[str, Rate]) -> str:
-    """Sums over all jobs that are known, and how many are not."""
-    asking = [need for need in needs if need.model]
-    sums = (f"{_count(_sum(asking, cost))} {cost.replace('_', ' ')}" for cost in TOTALS)
-    lines = [f"{len(needs)} jobs in all; about {', '.join(sums)}{_unknown(asking)}"]
-    if unknown := sorted({n.name.partition("-")[0] for n in asking if n.costs is None}):
-        lines.append(f"Unknown: {', '.join(unknown)}: {RECORD_CALLS}")
-    times = [need.seconds(rates) for need in asking]
-    known = [seconds for seconds in times if seconds is not None]
-    lines.append(
-        f"Time of the language models: {duration_text(sum(known)) if known else UNKNOWN}, of "
-        f"{len(known)} of {len(times)} jobs, at the speed of runs of --workdir or of "
-        "--tokens_per_second; scored texts, trainings and indexes come on top"
-    )
-    return "\n".join(lines)
+    texts = (f"{size_text(size)} {named.get(name, name)}" for name, size in parts if size)
+    return f"up to {size_text(largest.peak)} ({', '.join(texts)})"
 
 
 def paid_lines(
@@ -528,5 +519,7 @@ def _paid(needs: Sequence[Need], cost: str, dollars: float | None, way_out: str)
 def models_text(jobs: Iterable[Job], parameters: Mapping[str, float]) -> str:
     """The models that jobs need, with the bytes of their weights in bfloat16."""
     names = sorted({name for job in jobs for name in checkpoints(job)})
-    sizes = {name: f" ({_size(2e9 * parameters[name])})" for name in names if name in parameters}
-    return ", ".join(f"{name}{sizes.get(name, '')}" for name in names)
+    return ", ".join(
+        f"{name} ({size_text(2e9 * parameters[name])})" if name in parameters else name
+        for name in names
+    )

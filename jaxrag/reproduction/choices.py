@@ -52,34 +52,21 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         changes += [declared.released[paper] for paper in papers]
     changes.append(with_prompts(read_replacements(values.prompts)))
     changes.append(on_engine(values.engine, read_servers(values.server), placement))
+    thresholds, words = str(values.thresholds), {"printed": "", "calibrated": "printed"}
+    if thresholds not in words:
+        read_ratio("--thresholds", f"{RATIO}{thresholds}")
     return Work(
         Path(values.workdir) / values.scale / "runs",
         limit=values.limit,
         sizes=values.sizes,
-        ratio=_ratio(values.thresholds),
+        ratio=words.get(thresholds, thresholds),
         seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )
 
 
-def _ratio(thresholds: str) -> str:
-    """`Setting.ratio` of ``--thresholds``.
-
-    Raises:
-      InputError: it is none of the words, and no ratio.
-    """
-    words = {"printed": "", "calibrated": "printed"}
-    if thresholds not in words:
-        read_ratio("--thresholds", f"{RATIO}{thresholds}")
-    return words.get(thresholds, thresholds)
-
-
 def substitutes_of(values: Any) -> Substitutes:
-    """The models and data that replace the paper's.
-
-    Raises:
-      InputError: one cannot be read.
-    """
+    """The models and data that replace the paper's; InputError if one cannot be read."""
     fields = {field.name for field in dataclasses.fields(Substitutes)} - {"data", "folders"}
     given = {name: getattr(values, name) or type(getattr(Substitutes, name))() for name in fields}
     return read_substitutes(given, values.data)

@@ -3,14 +3,8 @@
 A claim says that one row of a table, or one point of a drawn series, is better than another. Each
 comparison is a difference with a 95 % interval and a two-sided p-value: over the questions that
 both sides answered, by a sign-flip test; over seeds, or seeds and questions, by Student's interval;
-else, as between disjoint groups of questions, of two independent means. Each p-value is adjusted
-for the number of the claim's comparisons (Holm).
-
-- replicated: the difference is above zero with p < 0.05 for every comparison of the claim;
-- contradicted: it is below zero with p < 0.05 for at least one;
-- undecided otherwise, with the number of questions that would decide it at the difference that the
-  paper prints, with a power of 80 %. So is what was measured once, such as the seconds of a run,
-  which has no interval.
+else, as between disjoint groups of questions, of two independent means. docs/claims.md has the
+verdicts; what was measured once, such as the seconds of a run, is undecided.
 """
 
 from __future__ import annotations
@@ -72,26 +66,23 @@ class Claim:
 
 
 class At(NamedTuple):
-    """A point of a series: its first or last, one by its number from 1, or a bar."""
+    """A point of a series by its position, from 0 or from -1 for the last; None: a bar."""
 
     series: str
-    at: Literal["first", "last", "only"] | int = "last"
+    at: int | None = -1
 
     @property
     def label(self) -> str:
         """The point's name in tables."""
-        if self.at == "only":
+        if self.at is None:
             return self.series
-        where = f"point {self.at}" if isinstance(self.at, int) else f"{self.at} point"
+        where = {0: "first point", -1: "last point"}.get(self.at, f"point {self.at + 1}")
         return f"{self.series}, {where}"
 
     def of(self, panel: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The point in the record of a panel; None if its series is not there."""
         points: Any = panel.get(self.series)
-        if not points or self.at == "only":
-            return points or None
-        number = self.at - 1 if isinstance(self.at, int) else {"first": 0, "last": -1}[self.at]
-        return points[number]
+        return points[self.at] if points and self.at is not None else points or None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +119,10 @@ class Comparison(NamedTuple):
 
     Attributes:
       subject: the questions and the other side.
-      unit: of the values.
       ours: our difference with its interval; None if it was not measured.
       printed: the paper's difference, if it prints one.
       needed: questions of each data set that would decide what is open; None if not known.
-      p: two-sided p-value, or NaN.
-      once: whether it was measured once, so that the interval has no width.
+      p: two-sided p-value; NaN where it was measured once, so that the interval has no width.
       paired: whether the values of the same questions were compared; else two independent means.
       spread: standard deviation of a question's difference, or NaN.
       freedom: degrees of freedom of p: of n seeds n - 1, of questions infinitely many.
@@ -146,18 +135,22 @@ class Comparison(NamedTuple):
     printed: float | None = None
     needed: int | None = None
     p: float = math.nan
-    once: bool = False
     paired: bool = True
     spread: float = math.nan
     freedom: float = math.inf
     cell: tuple[int, str, str] | None = None
 
     @property
+    def once(self) -> bool:
+        """Whether it was measured once."""
+        return math.isnan(self.p)
+
+    @property
     def verdict(self) -> Verdict:
         """The verdict of this comparison."""
         if self.ours is None:
             return "not measured"
-        if self.once or not self.p < 1 - LEVEL:
+        if not self.p < 1 - LEVEL:
             return "undecided"
         return "replicated" if self.ours.mean > 0 else "contradicted"
 
@@ -197,14 +190,13 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
         return Measured(Interval(*ends, n=int(point.get("n", 0))), values)
 
     compared = []
+    against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
+    against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
     for panel, series in pictures[claim.picture or claim.figure].items():
-        against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
-        against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
         one = Comparison(f"{panel}, {claim.ours.label}, against {against}", claim.unit)
         ours = measured(claim.ours.of(series))
         theirs = measured(claim.theirs.of(series)) if claim.theirs else claim.bound
-        more = {"factor": claim.factor, "over_seeds": claim.over_seeds}
-        compared.append(_measured(one, ours, theirs, claim.lower, **more))
+        compared.append(_measured(one, ours, theirs, claim.lower, claim.factor, claim.over_seeds))
     return _adjusted(compared)
 
 
@@ -220,7 +212,6 @@ def _measured(
     ours: Measured | None,
     theirs: Measured | float | None,
     lower: bool,
-    *,
     factor: float = 1.0,
     over_seeds: bool = False,
 ) -> Comparison:
@@ -249,7 +240,6 @@ def _measured(
     return one._replace(
         ours=difference,
         p=math.nan if once else p,
-        once=once,
         paired=bool(len(each)) or bounded or once,
         spread=float(np.std(spread, ddof=1)) if len(spread) > 1 else math.nan,
         freedom=freedom,
@@ -257,7 +247,7 @@ def _measured(
 
 
 def _times(factor: float, one: Measured) -> Measured:
-    """A value times a factor, with its interval, the values of questions, and those of seeds."""
+    """A value times a factor, in all its parts."""
     mean, *ends = (factor * end for end in one.interval[:3])
     values = {name: factor * value for name, value in one.values.items()}
     seeds = tuple(_times(factor, seed) for seed in one.seeds)
@@ -282,11 +272,7 @@ def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
 
 
 def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
-    """The numbers of the rows that match ``where`` and have a metric.
-
-    Raises:
-      KeyError: there is none.
-    """
+    """The numbers of the rows that match ``where`` and have a metric; KeyError if there is none."""
     numbers = [
         number
         for number, row in enumerate(printed.rows)
@@ -299,12 +285,10 @@ def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
 
 
 class _Pair(NamedTuple):
-    """Two rows of a table that a claim compares.
+    """Two rows that a claim compares, or a row and, without ``theirs``, the claim's bound.
 
-    Attributes:
-      ours, theirs: their numbers; without ``theirs`` a row is compared with the claim's bound.
-      effects: printed differences by data set and metric, better is positive; None where the paper
-        leaves a value out.
+    ``effects`` are printed differences by data set and metric, better is positive; None where the
+    paper leaves a value out.
     """
 
     claim: Claim
@@ -324,25 +308,18 @@ def _pairs(claim: Claim, printed: PrintedTable) -> Iterator[_Pair]:
     ours = rows_of(claim.ours, printed, claim.metric)[0]
     others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
     for theirs in others or [None]:
-        yield _Pair(claim, printed, ours, theirs, _effects(claim, printed, ours, theirs))
-
-
-def _effects(
-    claim: Claim, printed: PrintedTable, ours: int, theirs: int | None
-) -> dict[tuple[str, str], float | None]:
-    """`_Pair.effects` of what both rows have."""
-    rows = [printed.rows[n] for n in (ours, theirs) if n is not None]
-    effects: dict[tuple[str, str], float | None] = {}
-    for name in claim.datasets or rows[0].datasets:
-        for metric in rows[0].values.get(name, {}):
-            shared = all(metric in row.values.get(name, {}) for row in rows)
-            if shared and claim.metric in (metric, MEAN_OF_ALL):
-                mine, other = (row.values[name][metric] for row in (rows[0], rows[-1]))
-                other = claim.bound if theirs is None else other
+        first, last = printed.rows[ours], printed.rows[ours if theirs is None else theirs]
+        effects: dict[tuple[str, str], float | None] = {}
+        for name in claim.datasets or first.datasets:
+            for metric, mine in first.values.get(name, {}).items():
+                theirs_too = metric in last.values.get(name, {})
+                if not theirs_too or claim.metric not in (metric, MEAN_OF_ALL):
+                    continue
+                other = claim.bound if theirs is None else last.values[name][metric]
                 effects[name, metric] = None
                 if mine is not None and other is not None:
                     effects[name, metric] = other - mine if claim.lower else mine - other
-    return effects
+        yield _Pair(claim, printed, ours, theirs, effects)
 
 
 def _mean(effects: Sequence[float | None]) -> float | None:
@@ -393,7 +370,6 @@ def _averaged(pair: _Pair, each: Sequence[Comparison]) -> Comparison:
         ours=ours,
         p=math.nan if once else interval_p(*ours[:3], freedom=freedom),
         freedom=freedom,
-        once=once,
         paired=all(part.paired for part in each),
         spread=math.hypot(*spreads) / len(each),
     )

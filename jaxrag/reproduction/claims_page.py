@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,7 +107,10 @@ def _of_paper(record: Mapping[str, Any]) -> bool:
 
 def claims_page(claims: Sequence[Claim | FigureClaim], workdir: Path, own: Path) -> str:
     """The page as Markdown, from the records in the folders of ``workdir``; it lies in ``own``."""
-    judged = list(_all_judged(claims, workdir))
+    names = dict.fromkeys(c.table if isinstance(c, Claim) else c.figure for c in claims)
+    files = [file for name in names for file in result_files([workdir], name).values()]
+    judged = [one for file in files for one in judge(claims, read_result(file), file)]
+    judged.sort(key=lambda one: claims.index(one.claim))
     parts = [_HEAD, *([] if judged else [NONE])]
     for paper in PAPERS:
         lines = [_line(one, own) for one in judged if one.claim.id.startswith(f"{paper}/")]
@@ -116,17 +119,6 @@ def claims_page(claims: Sequence[Claim | FigureClaim], workdir: Path, own: Path)
             heads = ("claim", "in the paper", "result", "measured with")
             parts += [f"## {name}\n", page.html_table(heads, lines)]
     return "\n".join(parts)
-
-
-def _all_judged(claims: Sequence[Claim | FigureClaim], workdir: Path) -> Iterator[JudgedClaim]:
-    names = (c.table if isinstance(c, Claim) else c.figure for c in claims)
-    by_claim: dict[str, list[JudgedClaim]] = {claim.id: [] for claim in claims}
-    for name in dict.fromkeys(names):
-        for file in result_files([workdir], name).values():
-            for one in judge(claims, read_result(file), file):
-                by_claim[one.claim.id].append(one)
-    for some in by_claim.values():
-        yield from some
 
 
 def _line(judged: JudgedClaim, own: Path) -> tuple[str, str, str, str]:

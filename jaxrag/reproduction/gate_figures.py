@@ -46,9 +46,8 @@ def in_group(group: Group, metric: Metric) -> Measure:
 
     def measure(results: Results) -> Measured:
         triggered = results.scored(JOB).measure("trigger").values
-        read = ALWAYS if group == "dq_retrieval" else JOB
+        run = results.scored(ALWAYS if group == "dq_retrieval" else JOB)
         wanted = float(group == "non_dq_retrieval")
-        run = results.scored(read)
         own = [triggered.get(name) == wanted for name in run.questions]
         dataset = name_of(run.run.config, "dataset")
         column = metric if isinstance(metric, str) else metric(dataset)
@@ -78,7 +77,7 @@ def threshold_curves(
 
     ``jobs`` are without retrieval; of equal ones the first is drawn.
     """
-    series = _made(results, {job: (job,) for job in jobs})
+    series = {job: (job,) for job in jobs}
     numbers = _by_label(
         results,
         series,
@@ -92,15 +91,12 @@ def threshold_curves(
     return [Picture(_threshold_svg(title, panels, _legend(results, series)), numbers)]
 
 
-_RATIO_COLUMNS = ("query_ratio", "mean", "low", "high")
-
-
 def ratio_curves(
     title: str, results: Mapping[str, Results], *, jobs: Sequence[str]
 ) -> list[Picture]:
     """Draws EM and F1 of direct answers over the share of least uncertain questions."""
-    series, panels = _made(results, {job: (job,) for job in jobs}), []
-    numbers: dict[str, dict[str, dict[str, Points]]] = {}
+    series, panels = {job: (job,) for job in jobs}, []
+    numbers: dict[str, dict[str, dict[str, Points]]] = {dataset: {} for dataset in results}
 
     def points(outputs: Results, job: str, metric: str) -> Points:
         scored = outputs.scored(job)
@@ -108,14 +104,13 @@ def ratio_curves(
         return _points(ratio_curve(u, scored.scores[metric]))
 
     for dataset, outputs in results.items():
-        labels, numbers[dataset] = distinct(outputs, series), {}
         for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %")):
-            lines = {job: points(outputs, job, metric) for job in labels}
+            lines = {job: points(outputs, job, metric) for job in distinct(outputs, series)}
+            numbers[dataset][metric] = lines
             curves = {
-                job: plots.Curve(*(_percent(line, column) for column in _RATIO_COLUMNS))
+                job: plots.Curve(_percent(line, "query_ratio"), *_with_band(line))
                 for job, line in lines.items()
             }
-            numbers[dataset][metric] = lines
             panels.append(plots.Panel(dataset, y_title, curves))
     legend = _legend(results, series)
     drawn = plots.curves(title, panels, x_title="query ratio, %", x=(0, 100), legend=legend)
@@ -131,20 +126,20 @@ def gain_curves(
     """
     pictures = []
     for block, gains in blocks.items():
-        if not (series := _made(results, gains)):
-            continue
         numbers = _by_label(
             results,
-            series,
+            gains,
             lambda outputs, label: _gain_points(outputs, gains[label]),  # noqa: B023
         )
+        if not any(numbers.values()):
+            continue
         panels = [
             plots.Panel(
                 dataset, "EM gain, points", {n: _over_u(line) for n, line in points.items()}
             )
             for dataset, points in numbers.items()
         ]
-        drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, series))
+        drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, gains))
         pictures.append(Picture(drawn, numbers, f"-{block.replace(' ', '-')}" if block else ""))
     return pictures
 
@@ -153,22 +148,20 @@ def _percent(points: Points, column: str) -> Float[np.ndarray, " p"]:
     return 100 * np.array([point[column] for point in points], np.float64)
 
 
+def _with_band(points: Points) -> list[Float[np.ndarray, " p"]]:
+    """Means and the ends of their intervals, in percent."""
+    return [_percent(points, column) for column in ("mean", "low", "high")]
+
+
 def _over_u(points: Points, y: str = "mean") -> plots.Curve:
     """A column in percent over the threshold; means have their intervals."""
-    band = ("low", "high") if y == "mean" else ()
     u = np.array([point["threshold"] for point in points], np.float64)
-    return plots.Curve(u, *(_percent(points, column) for column in (y, *band)))
+    return plots.Curve(u, *(_with_band(points) if y == "mean" else [_percent(points, y)]))
 
 
 def _threshold_svg(title: str, panels: Sequence[plots.Panel], legend: Sequence[str]) -> str:
     x_title = "uncertainty threshold u, nats"
     return plots.curves(title, panels, x_title=x_title, log_x=True, legend=legend)
-
-
-def _made(results: Mapping[str, Results], series: Series) -> Series:
-    """The series whose jobs were made."""
-    first = next(iter(results.values()))
-    return {label: jobs for label, jobs in series.items() if first.has(*jobs)}
 
 
 def _by_label(
@@ -184,17 +177,21 @@ def _by_label(
 def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
     """The model's name if one model stands for all sizes; else empty: the labels serve."""
     first = next(iter(results.values()))
-    label, jobs = next(iter(series.items()))
-    if len(distinct(first, series)) > 1 or label != jobs[0]:
+    label, *others = distinct(first, series)
+    if others or label != series[label][0]:
         return []
     return [name_of(first.scored(label).run.config, "language_model")]
 
 
 def distinct(results: Results, series: Series) -> list[str]:
-    """Labels whose directories no earlier one has; at small scales several models are the same."""
+    """Labels of the series that were made, without those of the same directories.
+
+    At small scales several models are the same.
+    """
     first: dict[tuple[Path, ...], str] = {}
     for label, jobs in series.items():
-        first.setdefault(tuple(results.directories[job] for job in jobs), label)
+        if results.has(*jobs):
+            first.setdefault(tuple(results.directories[job] for job in jobs), label)
     return list(first.values())
 
 

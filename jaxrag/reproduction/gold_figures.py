@@ -17,7 +17,7 @@ from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.significance import ENDS, Interval, resampled_means
 from jaxrag.functional import ais
 from jaxrag.methods.gold_geometry import CLOUDS, POINTS, GoldGeometry, weights
-from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.measures import JOB, Measure, Results
 from jaxrag.reproduction.printed.measured import Measured
 from jaxrag.reproduction.tables import Picture
 
@@ -29,20 +29,12 @@ def read_geometry(results: Results) -> list[dict[str, Any]]:
     return jsonl.read(results.directories[JOB] / GoldGeometry.file)
 
 
-def alpha_slope(results: Results) -> Measured:
-    """Measures alpha1 of alpha = alpha1 theta0 + alpha0 (PAIRS eq 8)."""
-    return Measured(_fit(results)[0])
-
-
-def alpha_intercept(results: Results) -> Measured:
-    """Measures alpha0 of alpha = alpha1 theta0 + alpha0 (PAIRS eq 8)."""
-    return Measured(_fit(results)[1])
-
-
-def alpha_count(results: Results) -> Measured:
-    """Measures the number of questions of the fit."""
-    count = len(read_geometry(results))
-    return Measured(Interval(count, count, count, count))
+ALPHA_FIT: Mapping[str, Measure] = {
+    "regression_slope": lambda results: Measured(_fit(results)[0]),
+    "regression_intercept": lambda results: Measured(_fit(results)[1]),
+    "n_samples": lambda results: Measured(Interval(*[len(read_geometry(results))] * 4)),
+}
+"""Measures of alpha = alpha1 theta0 + alpha0 (PAIRS eq 8): alpha1, alpha0, number of questions."""
 
 
 def _fit(results: Results) -> tuple[Interval, Interval]:
@@ -114,7 +106,10 @@ def positions(title: str, results: Mapping[str, Results], *, polar: bool = False
         places = (_places(chosen, polar) for chosen in by_cloud.values())
         panels[dataset] = dict(zip(LEGEND, places, strict=True))
         numbers[dataset] = {
-            cloud: {"n": len(chosen), "median distance": _median([x["r"] for x in chosen])}
+            cloud: {
+                "n": len(chosen),
+                "median distance": float(np.median([x["r"] for x in chosen])) if chosen else None,
+            }
             for cloud, chosen in by_cloud.items()
         }
     titles = (
@@ -132,10 +127,6 @@ def _places(lines: Sequence[Mapping[str, Any]], polar: bool) -> Float[np.ndarray
     angle = np.arctan2(places[:, 1], places[:, 0])
     distance = np.array([line["r"] for line in lines])
     return np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
 
 
 def _gold(results: Results) -> list[dict[str, Any]]:

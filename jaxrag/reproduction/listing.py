@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,7 @@ def result_files(directories: Sequence[Path], name: str) -> dict[str, Path]:
 
 
 def read_result(file: Path) -> dict[str, Any]:
-    """The record of a reproduced table or figure.
-
-    Raises:
-      InputError: the file is damaged.
-    """
+    """The record of a reproduced table or figure; InputError if the file is damaged."""
     way_out = "remove it, and make the table or figure again"
     record = read_json_object(file, what="the record of a table or figure", way_out=way_out)
     if not all(isinstance(record.get(name), str) for name in ("name", "scale", "date")):
@@ -50,9 +46,8 @@ def listing(
 ) -> Iterator[Grid]:
     """All tables and figures, a grid for each paper, with the number of its printed values.
 
-    A row has the id, the number of printed values, what is shown, and what was made: by the folder
-    of the record, in the first of the directories that has it, with the minutes in which the runs
-    answered. What is not made is one row.
+    A row has the id, the number of printed values, what is shown, and what was made, by the records
+    in the directories. What is not made is one row.
     """
     for paper in papers:
         names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
@@ -62,7 +57,8 @@ def listing(
             if name not in declared.left_out
         ]
         if out := [name for name in names if name in declared.left_out]:
-            rows.append(("not made", _number(out), _reasons(out, declared.left_out), ""))
+            reasons = by_reason((name.partition("/")[2], declared.left_out[name]) for name in out)
+            rows.append(("not made", _number(out), "; ".join(reasons), ""))
         yield Grid((paper, f"{_number(names)} values", "what it is", "made"), rows)
 
 
@@ -73,12 +69,12 @@ def _number(names: Sequence[str]) -> str:
     return f"{count:,}" if count else ""
 
 
-def _reasons(names: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """Why some tables and figures are not made; each reason once."""
-    by_reason: dict[str, list[str]] = {}
-    for name in names:
-        by_reason.setdefault(reasons[name], []).append(name.partition("/")[2])
-    return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in by_reason.items())
+def by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Names that lack something, and why: a text for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for name, reason in pairs:
+        names.setdefault(reason, {})[name] = None
+    return [f"{', '.join(some)}: {reason}" for reason, some in names.items()]
 
 
 def all_names(declared: Declarations) -> list[str]:

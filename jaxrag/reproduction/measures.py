@@ -31,7 +31,6 @@ class Results:
     """Outputs of the jobs of a printed row, by the jobs' names; `JOB` is the row's own.
 
     Attributes:
-      directories: of the jobs.
       row: the printed row; None for a figure.
       seeds: results of the same jobs by each seed of the trainings that they need, these first;
         these alone if nothing is trained.
@@ -43,7 +42,7 @@ class Results:
         row: PrintedRow | None = None,
         others: Sequence[Mapping[str, Path]] = (),
     ):
-        """Results in some directories; ``others`` are those of further seeds."""
+        """Results in the jobs' directories; ``others`` are those of further seeds."""
         self.directories, self.row = directories, row
         self.seeds = (self, *(Results(one, row) for one in others))
 
@@ -146,8 +145,7 @@ def describe_runs(
     """The readers, numbers of questions, data, and thresholds set.
 
     "parameters" of the readers are in billions, as are those ``published`` of checkpoints; "files"
-    has the SHA-256 of those that are files; "data" has number of passages and the identity of
-    questions and passages, by data set.
+    has the SHA-256 of those that are files.
     """
     models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
     data = dict[str, dict[str, Any]]()
@@ -165,10 +163,17 @@ def describe_runs(
             if found := run.config.get("calibration"):
                 name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
                 thresholds[f"{name}: {calibration_text(found)}"] = None
+    files = {
+        name: path
+        for name, model in models.items()
+        if (path := Path(getattr(model, "checkpoint", "") or "").expanduser()).is_file()
+    }
     return {
         "models": sorted(models),
         "parameters": {name: _billions(models[name], published) for name in sorted(models)},
-        "files": {name: sha for name in sorted(models) if (sha := _sha256(models[name]))},
+        "files": {
+            name: digest_file(file) for name, file in sorted(files.items()) if file.is_file()
+        },
         "questions": sorted(questions),
         "data": data,
         **({"thresholds": list(thresholds)} if thresholds else {}),
@@ -180,18 +185,8 @@ def _reader(job: Any) -> Any:
     return getattr(getattr(job, "run", job), "model", None)
 
 
-def _sha256(model: Any) -> str:
-    """Hash of a checkpoint that is one local file; "" of others."""
-    path = Path(getattr(model, "checkpoint", "") or "").expanduser()
-    return digest_file(path) if path.is_file() else ""
-
-
 def _billions(model: Any, published: Mapping[str, float]) -> float | None:
-    """Parameters of a model; None if not known.
-
-    They are those of a published checkpoint, also behind a server that takes its tokens, or follow
-    from the shapes of a local one.
-    """
+    """Parameters of a published checkpoint, also behind a server, or of a local one's shapes."""
     spec = getattr(model, "checkpoint", "") or getattr(model, "tokenizer", "")
     if spec in published:
         return published[spec]

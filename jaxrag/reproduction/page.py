@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jaxrag.core.printable import html_text
 from jaxrag.evaluation.report.export import latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.listing import by_reason
 from jaxrag.reproduction.printed.comparison import (
     CALIBRATED,
     Cell,
@@ -32,18 +33,12 @@ NOTE = (
 _MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")
 """A generator in a printed label, such as "Llama3-8B"; all have their number of parameters."""
 
-
 _THRESHOLD = re.compile(r" \((u = [\d.]+)\)")
 """A threshold in a printed label, such as "DTR (u = 0.001)"."""
 
 
 class Rows(NamedTuple):
-    """The rows of a table that were run, each once, and their cells.
-
-    Attributes:
-      labels: by number.
-      cells: of these rows.
-    """
+    """Labels of the rows of a table that were run, each once, by number; and their cells."""
 
     labels: Mapping[int, str]
     cells: Sequence[Cell]
@@ -96,8 +91,7 @@ def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
     model, retriever = _ran(cells) or ("", "")
     if not model or (row.generator and same_model(row.generator, model)):
         return row
-    label = _MODEL.sub(model, row.label)
-    printed = row.retriever or ""
+    label, printed = _MODEL.sub(model, row.label), row.retriever or ""
     if retriever and printed in (*RETRIEVERS, "SiDR_MS") and not same_model(printed, retriever):
         label = label.replace(printed, retriever)
     others = {name: value for name, value in row.other.items() if name != "judge"}  # a model, too
@@ -126,11 +120,8 @@ def columns_of(cells: Sequence[Cell]) -> list[Column]:
 
 def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
     """The rows that are not reproduced at a scale, with the reason."""
-    reasons: dict[str, list[str]] = {}
-    for row in printed.rows:
-        if reason := table.without(row.method, scale):
-            reasons.setdefault(reason, []).append(row_label(row, printed))
-    return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+    reasons = ((row_label(row, printed), table.without(row.method, scale)) for row in printed.rows)
+    return by_reason((label, reason) for label, reason in reasons if reason)
 
 
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
@@ -218,10 +209,7 @@ def link(text: str, address: str) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells in HTML; the first column names the rows.
-
-    It has no empty line, so that a site's generator and a code host take it as it is.
-    """
+    """A table of HTML cells, without an empty line, so that Markdown takes it as it is."""
     tagged = [("th", headings), *(("td", row) for row in rows)]
     lines = (
         f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>" for tag, cells in tagged

@@ -38,18 +38,12 @@ WHOLE = "whole"
 WEIGHTED = RewardScheme().name
 
 
-def _score(table: RewardTable) -> Float[np.ndarray, "q a"]:
-    """The printed score of the test questions by K: F1 of open questions, else accuracy."""
-    is_open = bool((table.f1 != table.correct).any())
-    return (table.f1 if is_open else table.correct)[~table.train]
-
-
 def best_fixed_k(results: Results) -> Measured:
     """The K whose answers score best on the test questions; the row's job made the rewards.
 
     The interval is that of the best K over bootstrap samples of the questions.
     """
-    scores = _score(read_table(results.directories[JOB]))
+    scores = _of_table(read_table(results.directories[JOB])).scores
     drawn = 1 + resampled_means(scores).argmax(axis=1)
     low, high = np.quantile(drawn, ENDS)
     best = 1 + int(scores.mean(axis=0).argmax())
@@ -73,8 +67,7 @@ def under_penalty(column: Literal["correct", "k"]) -> Measure:
             correct = table.correct[~table.train]
             each = correct[np.arange(len(correct)), chosen - 1]
         means = each.mean(axis=0)
-        ids = _test_ids(table)
-        values = dict(zip(ids, means.tolist(), strict=True))
+        values = dict(zip(_of_table(table).ids, means.tolist(), strict=True))
         if np.ptp(means) == 0 and column == "k":  # its interval would be that of a share
             return Measured(Interval(means[0], means[0], means[0], len(means)), values)
         return Measured(interval(means), values)
@@ -156,11 +149,10 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
 
 
 def _of_table(table: RewardTable) -> _Scores:
-    return _Scores(_test_ids(table), _score(table))
-
-
-def _test_ids(table: RewardTable) -> list[str]:
-    return [name for name, train in zip(table.ids, table.train, strict=True) if not train]
+    """The printed scores of the test questions by K: F1 of open questions, else accuracy."""
+    is_open = bool((table.f1 != table.correct).any())
+    ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
+    return _Scores(ids, (table.f1 if is_open else table.correct)[~table.train])
 
 
 def _answered(results: Results, job: str, column: str) -> _Scores:
@@ -174,9 +166,6 @@ def _mean_of(runs: Sequence[_Scores]) -> _Scores:
     by_run = [dict(zip(run.ids, run.scores, strict=True)) for run in runs]
     ids = [name for name in runs[0].ids if all(name in scores for scores in by_run)]
     return _Scores(ids, np.mean([[scores[name] for name in ids] for scores in by_run], axis=0))
-
-
-_PARTS = {"training": "train", "test": "test"}
 
 
 def rewards_by_epoch(title: str, results: Mapping[str, Results]) -> list[Picture]:
@@ -195,18 +184,15 @@ def rewards_by_epoch(title: str, results: Mapping[str, Results]) -> list[Picture
                 continue
             lines = _curves(outputs.directories[job], WEIGHTED)
             seeds.append(str(len(lines)))
-            for label, part in _PARTS.items():
+            for label, part in {"training": "train", "test": "test"}.items():
                 values = np.array([line[part] for line in lines])
                 curves[label + suffix] = over_seeds(values)
                 mean, std = values.mean(0).tolist(), seeds_std(values).tolist()
                 record[part + suffix] = {"mean": mean, "std": std}
                 ends = [_of_seeds(values[:, at]) for at in (0, -1)]
                 record[f"{part}, first and last{suffix}"] = ends
-        panels.append(
-            plots.Panel(
-                f"{dataset}, {' and '.join(dict.fromkeys(seeds))} seeds", "weighted reward", curves
-            )
-        )
+        panel_title = f"{dataset}, {' and '.join(dict.fromkeys(seeds))} seeds"
+        panels.append(plots.Panel(panel_title, "weighted reward", curves))
         numbers[dataset] = record
     return [Picture(plots.curves(title, panels, x_title="epoch"), numbers)]
 
@@ -235,7 +221,7 @@ def kept_histograms(
             label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
             by_k = {str(k): count for k, count in enumerate(counts, 1)}
             panels[f"{label}: mean {chosen.mean():.1f}"] = by_k
-            few = _Scores(_test_ids(table), (chosen <= table.arms / 2).mean(0)[:, None])
+            few = _Scores(_of_table(table).ids, (chosen <= table.arms / 2).mean(0)[:, None])
             numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
             numbers[label]["at most half"] = few.points()[0]
     return [Picture(plots.histograms(title, panels, x_title="K"), numbers)]

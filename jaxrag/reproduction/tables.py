@@ -140,12 +140,9 @@ def columns_of(datasets: Sequence[str], data: Callable[[str], str]) -> list[Colu
 
 
 class Picture(NamedTuple):
-    """A drawn figure.
+    """A drawn figure, with what it shows as plain JSON.
 
-    Attributes:
-      svg: the picture.
-      numbers: what it shows, as plain JSON.
-      suffix: of its file's name, where a figure has several.
+    ``suffix`` is of its file's name, where a figure has several.
     """
 
     svg: str
@@ -194,9 +191,5 @@ class Declarations(NamedTuple):
     @classmethod
     def of(cls, *parts: Declarations) -> Declarations:
         """The declarations of several papers."""
-        return cls(
-            {name: v for part in parts for name, v in part.tables.items()},
-            {name: v for part in parts for name, v in part.figures.items()},
-            {name: v for part in parts for name, v in part.left_out.items()},
-            {name: v for part in parts for name, v in part.released.items()},
-        )
+        fields = zip(*parts, strict=True)
+        return cls(*({name: v for part in field for name, v in part.items()} for field in fields))

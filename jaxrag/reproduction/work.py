@@ -254,7 +254,7 @@ def add_row(
 def add_table(
     work: Work, table: Table, printed: PrintedTable, scale: Scale, only: Collection[str] = ()
 ) -> dict[tuple[int, str], Results]:
-    """Adds the jobs of what `chosen` leaves of a table.
+    """Adds the jobs of a table, or of what ``only`` leaves of it, see `chosen`.
 
     Returns:
       Results by the row's number and the questions of the column.
@@ -262,7 +262,8 @@ def add_table(
     Raises:
       InputError: the table has none of the names in ``only``.
     """
-    methods, datasets, generators, retrievers = chosen(printed, only, table.datasets)
+    kinds = kinds_of(printed, table.datasets)
+    methods, datasets, generators, retrievers = chosen(printed.id, kinds, only)
     results = {}
     for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
@@ -276,50 +277,33 @@ def add_table(
     return results
 
 
-def chosen(
-    printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
-) -> list[list[Any]]:
-    """The methods, data sets, generators and retrievers of a table that ``only`` leaves.
+def kinds_of(
+    printed: PrintedTable, without_columns: Sequence[str] = ()
+) -> dict[str, Sequence[str | None]]:
+    """What ``--only`` may name of a table; ``without_columns`` if it prints averages alone."""
+    return {
+        "methods": [row.method for row in printed.rows],
+        "data sets": printed.datasets or without_columns,
+        "generators": [row.generator for row in printed.rows],
+        "retrievers": [row.retriever for row in printed.rows],
+    }
 
-    A name after "-" is left out; of a kind of which ``only`` names nothing, all are left. A method
-    stands for all that begin with it, a part of a model's name, such as "7B", for all that have it.
-    ``without_columns`` are the data sets of a table that prints averages alone.
+
+def chosen(
+    whole: str, kinds: Mapping[str, Sequence[str | None]], only: Collection[str]
+) -> list[list[Any]]:
+    """What ``only`` leaves of each kind of parts of a table or figure.
+
+    A name after "-" is left out; of a kind of which ``only`` names nothing, all are left.
 
     Raises:
       InputError: a name is none of these.
     """
-    rows = printed.rows
-    kinds = {
-        "methods": [row.method for row in rows],
-        "data sets": printed.datasets or without_columns,
-        "generators": [row.generator for row in rows],
-        "retrievers": [row.retriever for row in rows],
-    }
-    return _chosen(printed.id, kinds, only)
-
-
-_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
-    "data sets": lambda name, own: name == own,
-    "generators": lambda name, own: name in re.split(r"[-:\s]", own),
-    "retrievers": lambda name, own: name in re.split(r"[-_+\s]", own),
-}
-"""Whether a name of ``--only`` that is no whole name of a kind stands for one of it; of other
-kinds, it stands for all that begin with it."""
-
-
-def _chosen(
-    whole: str, kinds: Mapping[str, Sequence[str | None]], only: Collection[str]
-) -> list[list[Any]]:
-    """What ``only`` leaves of each kind of parts of a table or figure."""
     named: dict[str, set[str]] = {kind: set() for kind in kinds}
     left: dict[str, set[str]] = {kind: set() for kind in kinds}
     for text in only:
         name = text.removeprefix("-")
-        matching = {}
-        for kind, parts in kinds.items():
-            same = _MATCHES.get(kind, lambda name, own: own == name or own.startswith(f"{name}_"))
-            whole_name = {name} if kind in _MATCHES and name in parts else set()
-            matching[kind] = whole_name or {part for part in parts if part and same(name, part)}
+        matching = {kind: _meant(kind, name, parts) for kind, parts in kinds.items()}
         if not any(matching.values()):
             texts = (
                 f"{kind} are {', '.join(dict.fromkeys(filter(None, parts)))}"
@@ -336,6 +320,20 @@ def _chosen(
     ]  # fmt: skip
 
 
+def _meant(kind: str, name: str, parts: Sequence[str | None]) -> set[str]:
+    """The parts of a kind that a name stands for.
+
+    Of methods and series, all that begin with it; of models, the whole name, or all that have it
+    as a part, such as "7B".
+    """
+    known = set(filter(None, parts))
+    if kind in ("methods", "series"):
+        return {part for part in known if part == name or part.startswith(f"{name}_")}
+    if name in known or kind == "data sets":
+        return known & {name}
+    return {part for part in known if name in re.split(r"[-_+:\s]", part)}
+
+
 def add_figure(
     work: Work, name: str, figure: Figure, scale: Scale, only: Collection[str] = ()
 ) -> dict[str, Results]:
@@ -347,7 +345,7 @@ def add_figure(
       InputError: the figure has none of the names in ``only``.
     """
     kinds = {"series": [*figure.series], "data sets": figure.datasets}
-    series, datasets = _chosen(name, kinds, only)
+    series, datasets = chosen(name, kinds, only)
     if not datasets or (figure.series and not series):
         raise InputError(f"nothing of {name} is left by --only={','.join(only)}.")
     jobs = {job for s in series for job in figure.series[s]} or {*figure.jobs}

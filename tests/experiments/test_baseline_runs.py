@@ -226,14 +226,6 @@ def test_an_engine_that_cannot_be_inspected_is_refused(small: Run, tmp_path: Pat
         runs.load(dataclasses.replace(run, cache=str(tmp_path / "cache")))
 
 
-@pytest.mark.parametrize("name, base", [("baselines_small", "small"), ("baselines", "ars")])
-def test_baselines_have_the_reading_prompts_of_ars_rag(name: str, base: str) -> None:
-    ours, theirs = prompts.load(name), prompts.load(base)
-    for role in ("context", "yes_no", "multiple_choice"):
-        assert ours.roles[role] == theirs.roles[role], role
-    assert (ours.passage, ours.joiner) == (theirs.passage, theirs.joiner)
-
-
 @pytest.mark.parametrize("name", ["baselines", "iterative", "inspecting"])
 def test_prompts_for_both_sizes_have_the_same_roles(name: str) -> None:
     small, whole = prompts.load(f"{name}_small"), prompts.load(name)
@@ -243,20 +235,6 @@ def test_prompts_for_both_sizes_have_the_same_roles(name: str) -> None:
     assert all(whole.roles[role].chat for role in shared)
     if "relevance" in shared:
         assert len(small.roles["relevance"].words) == len(whole.roles["relevance"].words) == 2
-
-
-def test_the_classifier_reads_the_same_prompt_for_both_sizes() -> None:
-    for name in ("iterative_small", "iterative"):
-        role = prompts.load(name).role("complexity")
-        assert role.words == ("A", "B", "C") and not role.chat
-        assert "\nObservation" in prompts.load(name).role("react").stop
-
-
-def test_small_prompts_are_short() -> None:
-    layout = prompts.load("iterative_small")
-    fields = {"question": "", "scratchpad": "", "step": "", "thought": "", "so_far": ""}
-    for role in ("react", "react_action", "reason"):
-        assert len(str(layout.role(role).prompt(**fields, passages="")).split()) < 260
 
 
 def test_rankings_in_demonstrations_are_permutations() -> None:

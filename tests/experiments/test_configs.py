@@ -86,21 +86,6 @@ def test_questions_to_train_on_are_drawn_apart_from_those_evaluated(config: str)
             assert same == evaluated
 
 
-def parts_of(settings: Any) -> set[Any]:
-    """The sources of some questions."""
-    if isinstance(settings, Draw):
-        return {settings.source, settings.test_source} - {None}
-    return {settings}
-
-
-def test_a_data_set_has_one_source_in_all_configs() -> None:
-    for name, source in data.SOURCES.items():
-        assert source.train is None or source.train != source.test
-        for questions in (data.PAIRS, data.R3, data.ERRR, data.ARS):
-            if name in questions:
-                assert parts_of(questions[name].data) <= {source.test, source.train}
-
-
 @pytest.mark.parametrize("paper", ["pairs", "r3", "errr", "ars"])
 def test_papers_evaluate_the_published_sets_in_their_size(paper: str) -> None:
     """The sizes that the papers state (docs/methods); R3 states none."""

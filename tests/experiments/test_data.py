@@ -53,12 +53,6 @@ def test_builds_a_set_and_prints_its_table(run, tmp_path):
     assert again.splitlines()[-8:] == out.splitlines()[-8:]
 
 
-def test_another_size_is_an_error(run, tmp_path):
-    write(CASES["boolq"].files, tmp_path / "source")
-    with pytest.raises(InputError, match="has 3 questions, but the published split has 9,427"):
-        run("boolq", "--source=source")
-
-
 def test_contexts_are_built_with_their_set(run, tmp_path):
     write(CASES["boolq"].files, tmp_path / "source")
     out = run("boolq-contexts", "--source=source", "--any_size")
@@ -75,7 +69,7 @@ def test_builds_corpora_and_parts_of_them(run, tmp_path):
     out = run("wiki18_100w", "--source=source", "--any_size")
     with pytest.raises(InputError, match=r"wiki18_100w has 20 passages, the published corpus 21,"):
         run("wiki18_100w", "--source=source")
-    assert "20" in out and "licence" in out
+    assert "built: 20 passages" in out and "licence" in out
     assert len(open_corpus("wiki18_100w", tmp_path / "cache")) == 20
     run("wiki18_100w", "--source=source", "--first=7")
     assert len(open_corpus("wiki18_100w-first7", tmp_path / "cache")) == 7

@@ -70,20 +70,6 @@ def test_passages_by_name(config: str, capsys: Any) -> None:
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        ((), "give --question"),
-        (("--question=a", "--passages=nowhere"), "no passage 'nowhere'"),
-        (("--question=a", "--k=0"), "k"),
-        (("--question=a", "--k=21"), "21 passages are requested, but late search reranks 20"),
-    ],
-)
-def test_invalid_arguments_are_refused(config: str, arguments: tuple[str, ...], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        call(config, *arguments)
-
-
 def test_another_index_is_refused(config: str) -> None:
     with pytest.raises(InputError, match=r"config.index is encoder, exact, no index of SiDR"):
         call(f"{config}:exact", "--question=a")

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import random
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.experiments.configuration import script
 from jaxrag.experiments.run import main
 from jaxrag.experiments.store import main as store_command
-from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.experiments.test_kill import start
 
@@ -133,83 +131,7 @@ def test_a_full_disk(small: Small, disk: Callable[[int], Path], kilobytes: int) 
     assert next((part for below, part in WRITTEN if kilobytes < below), "") in said
 
 
-FULL_RUN = disk_tries({4, 20, 72}, [4, 5, 8, 12, 20, 40, *range(56, 120, 4)])
-
-
-@pytest.mark.parametrize("kilobytes", FULL_RUN)
-def test_a_full_disk_under_the_run_directory(
-    small: Small, disk: Callable[[int], Path], kilobytes: int
-) -> None:
-    said = check_full(small, disk, kilobytes, small.cache)
-    assert ("/run/" if kilobytes < 100 else "") in said
-
-
 # ---------------------------------------------------------------------------- a damaged store
-
-
-def cut(data: bytearray, chance: random.Random) -> None:
-    del data[chance.randrange(len(data)) :]
-
-
-def flip(data: bytearray, chance: random.Random) -> None:
-    for _ in range(chance.choice([1, 3, 30])):
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-
-
-def flip_structure(data: bytearray, chance: random.Random) -> None:
-    """Bits at the beginning of pages, where SQLite keeps what it finds entries by."""
-    for _ in range(chance.choice([1, 3])):
-        page = chance.randrange(len(data) // 4096)
-        data[page * 4096 + chance.randrange(100)] ^= 1 << chance.randrange(8)
-
-
-def blank(data: bytearray, chance: random.Random) -> None:
-    page = chance.randrange(len(data) // 4096)
-    data[page * 4096 : (page + 1) * 4096] = bytes(4096)
-
-
-def follow(message: str, store: Path) -> None:
-    """Does what an error about a damaged store tells to do."""
-    assert str(store) in message
-    if "store verify" not in message:
-        assert "otherwise move" in message and "away" in message
-        for file in store.parent.glob("store.sqlite*"):
-            file.unlink()
-        return
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            store_command(["store", "verify", "--drop", str(store)])
-    except InputError as error:
-        follow(str(error), store)
-
-
-TRIES = [pytest.param(3), pytest.param(60, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("tries", TRIES)
-@pytest.mark.parametrize("damage", [cut, flip, flip_structure, blank])
-def test_a_damaged_store(small: Small, tmp_path: Path, damage: Any, tries: int) -> None:
-    store, found = small.cache / "store.sqlite", 0
-    whole = store.read_bytes()
-    try:
-        for number in range(tries):
-            data = bytearray(whole)
-            damage(data, random.Random(f"{damage.__name__} {number}"))
-            store.write_bytes(data)
-            for _ in range(3):
-                code, errors = run(small.config, tmp_path / str(number), small.cache)
-                if code == 0:
-                    break
-                assert code == 2 and "Traceback" not in errors
-                follow(errors, store)
-                found += 1
-            answers = (tmp_path / str(number) / "answers.jsonl").read_bytes()
-            assert answers == small.answers, number
-            for file in store.parent.glob("store.sqlite*"):
-                file.unlink()
-    finally:
-        store.write_bytes(whole)
-    assert found
 
 
 # ---------------------------------------------------------------------------- two at a time

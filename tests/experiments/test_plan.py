@@ -25,7 +25,7 @@ from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.device_memory import Devices
 from jaxrag.retrieval.dense import encoder as encoder_module
-from jaxrag.retrieval.dense.encoder import BiEncoder, Encoder
+from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs import calls
@@ -216,18 +216,6 @@ def test_a_model_shares_what_an_index_leaves() -> None:
 
     # of 64.8 and 21.8 GB beside 15.2 GB of weights
     assert cache(43e9) / cache(0.0) == pytest.approx(21.8 / 64.8, rel=0.25)
-
-
-def test_planned_memory_of_smollm2() -> None:
-    weights = 134_515_008 * 2  # as its model card counts them
-    row = 2 * 30 * 3 * 64 * 1024 * 2
-    assert told_memory(Local(dtype="bfloat16")) == (size_text(weights), size_text(row))
-
-
-def test_an_encoder_that_is_not_downloaded(config: Path) -> None:
-    index = Scann(BiEncoder("hub:nobody/no-such-encoder"))
-    told = dict(plan(dataclasses.replace(load(str(config)), index=index)))
-    assert told["index"] == f"{index.name}: 40 passages, not built; the run downloads its encoder"
 
 
 def test_remote_models_have_no_memory_estimate(config: Path) -> None:

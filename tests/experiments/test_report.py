@@ -25,12 +25,6 @@ def test_the_report_writes_page_and_table(
     assert shown.count("n = 20") == shown.count("n = 19") == 2  # each run once in both tables
 
 
-@pytest.mark.parametrize("words", [["--ruins=x"], ["runs/a"], []])
-def test_invalid_command_lines_are_refused(words: list[str]) -> None:
-    with pytest.raises(InputError):
-        report.main(["report", *words])
-
-
 def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     run = fabricate.run(tmp_path / "dtr", "dtr", n=20)
     out = tmp_path / "paper.html"

@@ -94,18 +94,6 @@ def test_at_paper_scale(tmp_path: Path) -> None:
     assert nq.seconds == 0 and cells[0, "paper-webq", "EM"].seconds == 2.5
 
 
-def test_stand_ins_have_no_printed_values(tmp_path: Path) -> None:
-    results = {(0, "factbook"): write(tmp_path / "a", [1, 0])}
-    cells = cells_at("small", results)
-    one = cells[0, "factbook", "EM"]
-    assert one.column == Column("factbook", ("nq", "webq"))
-    assert one.column.heading == "factbook (for nq, webq)"
-    assert one.printed is None and one.agrees is None
-    assert cells[1, "factbook", "EM"].interval is None  # no run of that row
-    # which is then left out
-    assert [row[0] for row in page.grids(list(cells.values()), PRINTED)[0].rows] == ["Base"]
-
-
 def test_a_printed_value_outside_of_our_interval_differs() -> None:
     column = Column("paper-nq", ("nq",))
     ours = Measured(Interval(0.2, 0.1, 0.3, 9))

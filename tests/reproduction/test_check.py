@@ -25,11 +25,11 @@ from jaxrag.reproduction.check import (
     measured_rates,
     models_text,
     needs_grid,
+    overview,
     paid_lines,
     problems,
     requirements,
     sizes,
-    totals_text,
 )
 from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.work import Work
@@ -82,22 +82,22 @@ def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
     assert list(checkpoints(job)) == models and list(checkpoints(alone)) == models[:1]
     assert list(checkpoints(reranked)) == [*models, "hub:BAAI/bge-reranker-base"]
     assert models_text([job], {models[0]: 7.62}).endswith("(15.2 GB)")
-    assert needs_grid([need], {"Qwen2.5-7B-Instruct": Rate(1000, 1000)}).rows[0] == (
-        "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "9,025", "2.5 M", "0.5 M", "51 min", "psgs_w100",
-    )  # fmt: skip
+    grid = needs_grid({"dtr/table2": [need]}, {"Qwen2.5-7B-Instruct": Rate(1000, 1000)})
+    line = ("1", "3,610", "9,025", "2.5 M", "0.5 M", "0", "5,776", "51 min", "")
+    assert grid.rows == [("dtr/table2", *line), ("all", *line)]
 
 
 def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     known = need_of("dtr-nq-0", dtr.get_config("dtr@paper-nq"))
     unknown = need_of("hyde-nq-1", dtr.get_config("hyde@paper-nq"))
     assert unknown.costs is None and unknown.seconds({"": Rate(1, 1)}) is None
-    assert needs_grid([unknown], {"": Rate(1, 1)}).rows[0][3:7] == ("unknown",) * 4
-    text = totals_text([known, unknown], {"": Rate(1000, 1000)})
-    assert "2 jobs in all; about 9,025 llm calls, 2.5 M prompt tokens" in text
-    assert "searches; 1 of 2 jobs are unknown and not counted\nUnknown: hyde: run a few" in text
-    assert "models: 51 min, of 1 of 2 jobs," in text
-    assert "models: unknown, of 0 of 2 jobs," in totals_text([known, unknown], {})
-    assert "about unknown llm calls" in totals_text([unknown], {})
+    grid = needs_grid({"a": [known], "b": [unknown]}, {"": Rate(1000, 1000)})
+    _, alone, both = grid.rows
+    assert alone[3:] == (*["unknown"] * 6, "1 of 1")
+    assert both[:5] == ("all", "2", "7,220", "9,025", "2.5 M") and both[8:] == ("51 min", "1 of 2")
+    assert needs_grid({"a": [known]}, {}).rows[0][8] == "unknown"
+    told = overview(Work(""), [known, unknown], PUBLISHED, H200)
+    assert told[-1].startswith("Unknown calls: hyde: run a few questions")
 
 
 def test_a_limit_and_a_draw() -> None:
@@ -143,7 +143,6 @@ def test_what_trainings_ask_is_unknown(table: dict[Any, CostRow]) -> None:
     assert need.questions == 900 and need.costs is None
     sidr = need_of("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
     assert sidr.questions == 79_168 and sidr.costs == {}
-    assert needs_grid([sidr], {}).rows[0][3:7] == ("",) * 4
 
 
 def test_indexes_without_a_published_encoder() -> None:

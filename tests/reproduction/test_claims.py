@@ -69,15 +69,6 @@ def test_each_and_average() -> None:
     assert mean.ours is not None and mean.ours.mean == 37.5 and mean.printed == 6.0
 
 
-def test_questions_that_would_decide_an_average() -> None:
-    # on each of two sets a question's difference has the variance 2 / 3 (6666.7 in points), so the
-    # mean of both has (2 * 6666.7) / 4 a question; 7.8489 * 3333.3 / 6^2 = 726.7
-    values = [[0.0, 1, 1, 0], [1.0, 0, 1, 0]]
-    cells = [cell(row, column, values[row]) for column in (NQ, WEBQ) for row in (0, 1)]
-    (mean,) = compare(claim(over="average"), PRINTED, cells)
-    assert mean.verdict == "undecided" and mean.needed == 727
-
-
 def test_the_mean_of_all_columns() -> None:
     """Metrics of a data set have the same questions; a trigger ratio is printed for one set."""
     printed = PRINTED._replace(units={**PRINTED.units, "mean_of_8_columns": "percent"}, rows=(

@@ -38,35 +38,18 @@ def test_last_points_are_compared_as_independent_means() -> None:
     assert overall([nq, arc]) == "undecided"
 
 
-def test_p_values_are_adjusted_for_the_number_of_panels() -> None:
-    """10 with a half-width of 9 has p = 0.029; twice that, of two panels, is not significant."""
-    panel = {"a": [point(10, 1, 19)]}
-    alone, both = {"r3/figure0": {"nq": panel}}, {"r3/figure0": {"nq": panel, "arc": panel}}
-    assert [one.verdict for one in compare_points(claim(At("a"), None), alone)] == ["replicated"]
-    assert [one.verdict for one in compare_points(claim(At("a"), None), both)] == ["undecided"] * 2
-
-
 def test_first_and_last_point_and_zero() -> None:
-    nq, _ = compare_points(claim(At("a", "first"), At("a"), lower=True), PICTURES)
+    nq, _ = compare_points(claim(At("a", 0), At("a"), lower=True), PICTURES)
     # -20 + 40, down by hypot(10, 4) = 10.770, up by hypot(10, 5) = 11.180
     assert nq.ours is not None and nq.ours[:3] == pytest.approx((20, 9.230, 31.180), abs=1e-3)
-    nq, _ = compare_points(claim(At("a", "first"), None), PICTURES)
+    nq, _ = compare_points(claim(At("a", 0), None), PICTURES)
     assert nq.ours is not None and nq.ours[:3] == (20, 10, 30) and nq.ours.n == 10
     assert nq.subject == "nq, a, first point, against 0"
 
 
-def test_a_point_by_its_number_and_another_unit() -> None:
-    seconds = claim(At("a", 1), At("b", 2), lower=True, unit="seconds")
-    nq, _ = compare_points(seconds, {"r3/figure0": PICTURES["r3/figure0"] | {"arc": {}}})
-    # 30 - 20, down by hypot(10, 3) = 10.440, up by hypot(10, 4) = 10.770
-    assert nq.ours is not None and nq.ours[:3] == pytest.approx((10, -0.440, 20.770), abs=1e-3)
-    assert nq.subject == "nq, a, point 1, against b, point 2"
-    assert (nq.unit, nq.paired, nq.once) == ("seconds", False, False)
-
-
 def test_a_point_that_was_measured_once_decides_nothing() -> None:
     pictures = {"r3/figure0": {"nq": {"x": point(9, 9, 9), "y": point(5, 5, 5)}}}
-    (one,) = compare_points(claim(At("x", "only"), At("y", "only")), pictures)
+    (one,) = compare_points(claim(At("x", None), At("y", None)), pictures)
     assert one.ours is not None and one.ours.mean == 4 and one.once
     assert one.verdict == "undecided"
 
@@ -76,7 +59,7 @@ def test_values_of_questions_are_compared_in_pairs() -> None:
     x = {**point(0.75, 0.0, 1.0), "values": {"q1": 1.0, "q2": 1.0, "q3": 0.0, "q4": 1.0}}
     y = {**point(0.7, 0.0, 1.0), "values": {"q3": 1.0, "q1": 1.0, "q2": 0.0}}
     pictures = {"r3/figure0": {"nq": {"x": x, "y": y}}}
-    half = claim(At("x", "only"), At("y", "only"), factor=0.5, shares=True)
+    half = claim(At("x", None), At("y", None), factor=0.5, shares=True)
     (one,) = compare_points(half, pictures)
     assert one.ours is not None and one.ours.mean == pytest.approx(100 / 3) and one.ours.n == 3
     assert one.subject == "nq, x, against 0.5 x y" and one.paired and not one.once
@@ -89,7 +72,7 @@ def test_values_of_questions_are_compared_in_pairs() -> None:
 
 def test_a_bound() -> None:
     pictures = {"r3/figure0": {"nq": {"x": point(0.7, 0.6, 0.75)}}}
-    bounded = claim(At("x", "only"), None, shares=True, bound=50.0)
+    bounded = claim(At("x", None), None, shares=True, bound=50.0)
     (one,) = compare_points(bounded, pictures)
     assert one.ours is not None and one.ours[:3] == pytest.approx((20, 10, 25))
     assert one.subject == "nq, x, against 50" and one.paired and one.ours.n == 10
@@ -100,7 +83,7 @@ def test_values_of_seeds_have_students_interval() -> None:
     x = {**point(3.0, 0, 9), "values": {"0": 2.0, "1": 3.0, "2": 4.0}}
     y = {**point(1.0, 0, 9), "values": {"0": 1.0, "1": 1.0, "2": 1.0}}
     pictures = {"r3/figure0": {"nq": {"x": [y, x]}}}
-    rises = claim(At("x"), At("x", "first"), unit="reward", over_seeds=True)
+    rises = claim(At("x"), At("x", 0), unit="reward", over_seeds=True)
     (one,) = compare_points(rises, pictures)
     assert one.ours is not None and one.ours[:3] == pytest.approx((2, -0.484, 4.484), abs=1e-3)
     assert one.verdict == "undecided" and one.paired and one.ours.n == 3

@@ -1,6 +1,5 @@
 """Users' prompt files in the jobs of tables."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ from jaxrag.configs.papers import ALL
 from jaxrag.core.hashing import canonical
 from jaxrag.experiments import prompts as check_prompts
 from jaxrag.experiments import reproduce
-from jaxrag.reproduction import page
 from jaxrag.reproduction.choices import add
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     check_roles,
     read_replacements,
-    replacement_record,
     sets_in_use,
     with_prompts,
 )
@@ -215,13 +212,3 @@ def test_the_requirements_name_the_sets(own: str, capsys: pytest.CaptureFixture[
     with pytest.raises(InputError, match="set hotpotqa is not built"):
         main("dtr/figure3", "--check", "--only=hotpotqa", f"--prompts=dtr={own}")
     assert f"Prompts: {own}" in capsys.readouterr().out.replace("\n", "")
-
-
-def test_the_record_and_the_page_say_what_was_replaced(own: str) -> None:
-    digest = prompts.content_digest(own)[:10]
-    found = replacement_record({"dtr": own, "ars": own}, ["dtr", "small"])
-    assert found == {"dtr": {"file": "mine.toml", "digest": digest}}
-    record = {"date": "2026-01-02", "environment": {"devices": {"cpu": 1}, "jaxrag": "1"}}
-    assert "Prompts" not in page.facts(record)
-    facts = page.facts(json.loads(json.dumps({**record, "prompts": found})))
-    assert facts["Prompts"] == f"dtr from mine.toml ({digest})"

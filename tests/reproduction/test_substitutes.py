@@ -12,8 +12,6 @@ from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.experiments import reproduce
 from jaxrag.reproduction import choices
-from jaxrag.reproduction.cells import table_cells
-from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
@@ -128,13 +126,6 @@ def test_the_released_code_in_a_table() -> None:
         jobs_of("errr/table2", "--fidelity=released", "--scale=paper")
 
 
-def test_the_released_code_with_the_papers_models_is_no_substitute() -> None:
-    """Its values are compared with the printed ones; the heading has its settings."""
-    _, values = reproduce.read_command(["", "dtr/table2", "--fidelity=released", "--scale=paper"])
-    assert choices.substituted(values) == []
-    assert choices.other_settings(values) == ["settings of the released code"]
-
-
 def test_thresholds_are_the_printed_ratios() -> None:
     (run,) = jobs_of(
         "dtr/table2", "--thresholds=calibrated", "--only=7B,hotpotqa,dtr_u0.001", "--scale=paper"
@@ -144,16 +135,6 @@ def test_thresholds_are_the_printed_ratios() -> None:
     assert (run.method.gate.test, run.method.gate.f1) == ("f1", "ratio:0.5")
     with pytest.raises(InputError, match=r"--thresholds is 'ratio:half'"):
         jobs_of("pairs/table2", "--thresholds=half")
-
-
-def test_no_printed_value_beside_a_substitute() -> None:
-    name = "pairs/table2"
-    table, printed = ALL.tables[name], printed_tables()[name]
-    whole = table_cells(table, printed, "paper", {})
-    assert any(cell.printed is not None for cell in whole)
-    assert all(
-        c.printed is None for c in table_cells(table, printed, "paper", {}, substituted=True)
-    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.reproduction import work as module
 from jaxrag.reproduction.printed.tables import PrintedRow, printed_tables
 from jaxrag.reproduction.tables import Line, Setting, Table
-from jaxrag.reproduction.work import Work, add_figure, add_row, chosen
+from jaxrag.reproduction.work import Work, add_figure, add_row, chosen, kinds_of
 from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome
 from jaxrag.types import InputError
@@ -146,14 +146,16 @@ def test_what_needs_a_training_is_made_for_each_seed_and_the_rest_once(tmp_path:
 
 def test_only() -> None:
     table = printed_tables()["dtr/table2"]
-    methods, datasets, *_ = chosen(table, ("nq", "dtr"))
-    assert methods == ["dtr_u0.001", "dtr_u0.005", "dtr_u0.01"] and datasets == ["nq"]
-    assert len(chosen(table, ())[0]) == 10
-    methods, datasets, *_ = chosen(table, ("-dtr", "-nq"))
-    assert len(methods) == 10 - len(chosen(table, ("dtr",))[0]) and "nq" not in datasets
-    assert chosen(table, ("dtr", "-dtr_u0.001"))[0] == ["dtr_u0.005", "dtr_u0.01"]
+
+    def left(*only: str) -> list[list[str]]:
+        return chosen(table.id, kinds_of(table), only)[:2]
+
+    assert left("nq", "dtr") == [["dtr_u0.001", "dtr_u0.005", "dtr_u0.01"], ["nq"]]
+    methods, datasets = left("-dtr", "-nq")
+    assert len(left()[0]) == 10 and len(methods) == 7 and "nq" not in datasets
+    assert left("dtr", "-dtr_u0.001")[0] == ["dtr_u0.005", "dtr_u0.01"]
     with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):
-        chosen(table, ("dtrr",))
+        left("dtrr")
 
 
 def test_the_limit_is_of_runs_and_measurements_but_not_of_training_data(tmp_path: Path) -> None:

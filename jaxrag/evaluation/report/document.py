@@ -89,11 +89,9 @@ def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
     """Facts for a page's head: devices, software versions and commits."""
     return once(
         {
-            "Device": [_device(environment) for environment in environments],
-            "Software": [_software(environment) for environment in environments],
-            "Commit": [
-                str(environment.get("commit") or "none")[:12] for environment in environments
-            ],
+            "Device": [_device(one) for one in environments],
+            "Software": [_software(one) for one in environments],
+            "Commit": [str(one.get("commit") or "none")[:12] for one in environments],
         }
     )
 

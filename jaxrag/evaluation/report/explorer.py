@@ -13,7 +13,6 @@ from jaxrag.core.printable import html_text
 from jaxrag.evaluation.policy import COSTS, Arms, GateSetting, cheapest
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import HEADINGS, Grid, number, with_interval
-from jaxrag.evaluation.significance import Interval
 
 
 def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], figure: str) -> str:
@@ -25,7 +24,10 @@ def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], fi
     grid = Grid((*headings, *(HEADINGS[name] for name in COSTS)), [*map(_cells, found)])
     x = svg.x_scale(0, 100)
     places = [f"{x(100 * (1 - one.retrieves)):.1f}" for one in found]
-    least, own = cheapest(found), own_setting(arms, found)
+    # the setting at which the source was run, or the first one without a gate
+    accepted = -math.inf if arms.accepted is None else arms.accepted
+    own = max((i for i, one in enumerate(found) if one.accepted <= accepted), default=0)
+    least = cheapest(found)
     buttons = {"Cheapest threshold within 1 point": least, "Always retrieve": 0}
     if own:
         buttons[f"As {labels[arms.source]} was run"] = own
@@ -37,45 +39,30 @@ def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], fi
         f'<div><dt>{html_text(heading)}</dt><dd data-column="{place}">{html_text(cell)}</dd></div>'
         for place, (heading, cell) in enumerate(zip(grid.headings, grid.rows[own], strict=True))
     )
+    copied = ""
+    if arms.accepted is not None and arms.same:  # there is a gate to set
+        shown = f'<span data-column="0">{html_text(grid.rows[own][0])}</span>'
+        copied = f"<pre>--config.method.gate.threshold={shown}</pre>"
     return (
         f'<div class="explorer" data-places="{" ".join(places)}"><h3>Other thresholds</h3>'
         f"<div>{figure}</div><div>"
         f'<div class="controls" hidden><input type="range" max="{len(found) - 1}" value="{own}"'
         f' autocomplete="off" aria-label="Threshold of u">{pressed}</div>'
         f'<dl class="facts" aria-live="polite">{values}</dl>'
-        f"{_option_to_copy(arms, grid.rows[own][0])}"
+        f"{copied}"
         f'<p class="note">{html_text(_runs_used(arms, labels))}</p></div>'
         f"<details><summary>All {len(found)} thresholds</summary>{grid.html()}</details></div>"
     )
-
-
-def own_setting(arms: Arms, found: Sequence[GateSetting]) -> int:
-    """Position of the setting at which the source was run; of the first one without a gate."""
-    own = -math.inf if arms.accepted is None else arms.accepted
-    return max((i for i, one in enumerate(found) if one.accepted <= own), default=0)
 
 
 def _cells(one: GateSetting) -> tuple[str, ...]:
     return (
         repr(one.threshold).removesuffix(".0"),
         " ".join(with_interval("exact_match", one.exact_match)),
-        _points(one.difference),
+        "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in one.difference[:3])),
         number("trigger", one.retrieves),
         *(number(name, one.costs[name]) for name in COSTS),
     )
-
-
-def _points(change: Interval) -> str:
-    mean, low, high = (100 * value for value in change[:3])
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
-def _option_to_copy(arms: Arms, threshold: str) -> str:
-    """The setting as an option of the command line, where the source has a gate to set."""
-    if arms.accepted is None or not arms.same:
-        return ""
-    shown = f'<span data-column="0">{html_text(threshold)}</span>'
-    return f"<pre>--config.method.gate.threshold={shown}</pre>"
 
 
 def _runs_used(arms: Arms, labels: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 
 from jaxrag.core.printable import csv_text, latex_text
@@ -21,16 +20,10 @@ def csv_table(headings: Sequence[str], rows: Sequence[Sequence[str | float | Non
     """A table as CSV; numbers have six digits, and None and NaN are empty cells."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([_csv_cell(cell) for cell in row] for row in (headings, *rows))
+    for row in (headings, *rows):
+        known = ["" if cell is None or cell != cell else cell for cell in row]  # NaN is not itself
+        writer.writerow(f"{c:.6g}" if isinstance(c, float) else csv_text(str(c)) for c in known)
     return stream.getvalue()
-
-
-def _csv_cell(cell: str | float | None) -> str:
-    if isinstance(cell, str):
-        return csv_text(cell)
-    if cell is None or math.isnan(cell):
-        return ""
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def latex_table(headings: Sequence[str], rows: Sequence[Sequence[LatexCell]]) -> str:
@@ -79,9 +72,9 @@ def runs_columns(
     compared = [name for name in _DIFFERENCES if not columns or name in columns]
     headings = ["data set", "method", "n", "errors", "finished", "baseline"]
     for heading in names.values():
-        headings += _with_ends(heading)
+        headings += [heading, f"{heading} low", f"{heading} high"]
     for heading in (_DIFFERENCES[name] for name in compared):
-        headings += [*_with_ends(heading), f"p of {heading}"]
+        headings += [heading, f"{heading} low", f"{heading} high", f"p of {heading}"]
     lines = list[list[str | float | None]]()
     for row in rows:
         state = "yes" if row.finished else "no"
@@ -96,10 +89,6 @@ def runs_columns(
             line += [None] * 4 if delta is None else [*(100.0 * v for v in delta[:3]), delta.p]
         lines.append(line)
     return headings, lines
-
-
-def _with_ends(heading: str) -> list[str]:
-    return [heading, f"{heading} low", f"{heading} high"]
 
 
 def runs_latex(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:

@@ -160,14 +160,10 @@ def shown_metrics(rows: Sequence[Row], columns: Sequence[str] = ()) -> dict[str,
 
     Those of ``columns`` in their order; without any, all that a run defines.
     """
+    names = [name for name in HEADINGS if name != "pool_recall" and _shown(name, rows)]
     if columns:
-        chosen = [_by_name()[column] for column in columns if column not in DIFFERENCES]
-        return {name: HEADINGS[name] for name in chosen}
-    return {
-        name: heading
-        for name, heading in HEADINGS.items()
-        if name != "pool_recall" and _shown(name, rows)
-    }
+        names = [_by_name()[column] for column in columns if column not in DIFFERENCES]
+    return {name: HEADINGS[name] for name in names}
 
 
 def check_columns(columns: Sequence[str]) -> None:
@@ -296,14 +292,13 @@ class Grid(NamedTuple):
 
     def html(self) -> str:
         """The table as HTML of the report's page."""
-        heads = "".join(f"<th>{html_text(heading)}</th>" for heading in self.headings)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>"
-            for row in self.rows
+        head, *body = (
+            f"<tr>{''.join(f'<{tag}>{html_text(cell)}</{tag}>' for cell in row)}</tr>"
+            for tag, row in [("th", self.headings), *(("td", row) for row in self.rows)]
         )
         return (
-            f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
+            f'<div class="wide"><table><thead>{head}</thead>'
+            f"<tbody>{''.join(body)}</tbody></table></div>"
         )
 
 
@@ -318,12 +313,13 @@ def need_grid(
     for run, name, found in zip(runs, names, needs, strict=True):
         counts = Counter(found.values())
         where = Counter(lost(line) for line in run.records if line["question_id"] in found)
-        parts = [SKIPPED, SEARCHED]
-        sums = [f"{sum(counts[kind] for kind in part):,}" for part in parts]
-        cells = [f"{counts[kind]:,}" for kind in (*SKIPPED, *SEARCHED)]
-        cells = [sums[0], *cells[: len(SKIPPED)], sums[1], *cells[len(SKIPPED) :]]
+        numbers = list[int]()
+        for part in (SKIPPED, SEARCHED):
+            each = [counts[kind] for kind in part]
+            numbers += [sum(each), *each]
+        numbers += [where[kind] for kind in marked]
         if found:
-            lines.append((name, *cells, *(f"{where[kind]:,}" for kind in marked)))
+            lines.append((name, *(f"{count:,}" for count in numbers)))
     gold = [f"gold {kind}" for kind in marked]
     headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *gold)
     return Grid(headings, lines) if lines else None

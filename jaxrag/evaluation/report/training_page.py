@@ -94,15 +94,12 @@ def losses(trainings: Sequence[TrainingLog]) -> Grid:
 def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
     names = dict.fromkeys(name for training in trainings for name in evaluations(training))
     figures = [
+        curves(trainings, "loss", "Loss", "Loss of each step's batch."),
         curves(
-            trainings, "loss", title="Loss", y_title="loss", note="Loss of each step's batch."
-        ),
-        curves(
-            trainings, "reward", title="Reward in training", y_title="reward",
-            note="Mean over the texts sampled in each step.",
+            trainings, "reward", "Reward in training", "Mean over the texts sampled in each step."
         ),
         *(progress(trainings, name) for name in names),
-    ]  # fmt: skip
+    ]
     legend = "".join(f"<span>{mark(i)}{html_text(t.label)}</span>" for i, t in enumerate(trainings))
     stopped = [(log.label, why) for log in trainings if (why := failure(log.path))]
     warnings = "".join(
@@ -128,9 +125,7 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
     )
 
 
-def curves(
-    trainings: Sequence[TrainingLog], column: str, *, title: str, y_title: str, note: str
-) -> str:
+def curves(trainings: Sequence[TrainingLog], column: str, title: str, note: str) -> str:
     """A figure of a column of metrics.jsonl by step; empty if no training has it."""
     lines = [
         [(line["step"], float(line[column])) for line in training.steps if column in line]
@@ -139,7 +134,7 @@ def curves(
     if not any(lines):
         return ""
     x, y = _scales(trainings, [value for points in lines for _, value in points])
-    parts = [svg.axes(x, y, x_title="step", y_title=y_title)]
+    parts = [svg.axes(x, y, x_title="step", y_title=column)]
     for i, points in enumerate(lines):
         if points:
             places = [(x(step), y(value)) for step, value in points]

@@ -53,7 +53,6 @@ class Cell(NamedTuple):
 
     Attributes:
       row: number of the printed row.
-      column, metric: where it stands.
       unit: of both values.
       printed: the paper's value; None where it prints none, or for other questions.
       ours: None if it was not measured.
@@ -84,11 +83,14 @@ class Cell(NamedTuple):
             return None
         return self.scaled(self.ours.interval)
 
+    @property
+    def factor(self) -> int:
+        """What a value of our records is multiplied by for the table's unit."""
+        return 100 if self.unit in PERCENT else 1
+
     def scaled(self, interval: Interval) -> Interval:
         """An interval in the table's unit."""
-        factor = 100 if self.unit in PERCENT else 1
-        mean, low, high, n = interval
-        return Interval(factor * mean, factor * low, factor * high, n)
+        return Interval(*(self.factor * value for value in interval[:3]), n=interval.n)
 
     @property
     def deviations(self) -> dict[str, float]:
@@ -99,13 +101,10 @@ class Cell(NamedTuple):
         """
         if self.ours is None or not self.ours.seeds:
             return {}
-        factor = 100 if self.unit in PERCENT else 1
-        means = {
-            "seeds": [one.interval.mean for one in self.ours.seeds],
-            "questions": [*self.ours.values.values()],
-        }
+        seeds = [one.interval.mean for one in self.ours.seeds]
+        means = {"seeds": seeds, "questions": [*self.ours.values.values()]}
         return {
-            name: factor * float(np.std(some, ddof=1))
+            name: self.factor * float(np.std(some, ddof=1))
             for name, some in means.items()
             if len(some) > 1
         }
@@ -159,15 +158,14 @@ def metric_label(metric: str, printed: PrintedTable) -> str:
 
 def row_label(row: PrintedRow, printed: PrintedTable) -> str:
     """A row's label, with the settings that differ from other rows of the same label."""
-    parts = [row.label]
+    parts: list[str | None] = [row.label]
     same = [other for other in printed.rows if other.label == row.label]
-    if len({other.generator for other in same}) > 1 and row.generator:
-        parts.append(row.generator)
-    if len({other.retriever for other in same}) > 1 and row.retriever:
-        parts.append(row.retriever)
+    for name in ("generator", "retriever"):
+        if len({getattr(other, name) for other in same}) > 1:
+            parts.append(getattr(row, name))
     if len({other.passages for other in same}) > 1 and row.passages is not None:
         parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
     for name, value in row.other.items():
         if len({other.other.get(name) for other in same}) > 1:
             parts.append(f"{name.replace('_', ' ')} {value}")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))

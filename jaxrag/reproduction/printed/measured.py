@@ -79,8 +79,7 @@ def over_seeds(seeds: Sequence[Measured]) -> Measured:
 
     Of means over questions: `crossed_interval` of the questions that all seeds have. Of others: the
     mean half-width of the seeds' intervals, and that of Student's interval over the seeds, added as
-    squares. As the first holds a seed's variance within its questions whole, this is not too
-    narrow.
+    squares.
     """
     first, *others = seeds
     if not others:

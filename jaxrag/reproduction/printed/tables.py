@@ -1,10 +1,7 @@
 """Every number that the five papers print: 1,772 values of tables and figures.
 
-``papers/{pairs,dtr,r3,errr,ars}.json`` hold the rows of each table as printed: method, generator,
-retriever, number of passages, and the values by data set and metric, in the table's own units
-(ERRR prints fractions, the others percent). They also say which of our metrics each printed one is,
-and which row the printed differences are taken to, so that reports of runs and reproduced tables
-compare the same values.
+``papers/{pairs,dtr,r3,errr,ars}.json`` hold the rows of each table as printed, in the table's own
+units (ERRR prints fractions, the others percent), and which of our metrics each printed one is.
 """
 
 from __future__ import annotations
@@ -52,6 +49,10 @@ class PrintedRow(NamedTuple):
         """The data sets without the column of means."""
         return tuple(name for name in self.values if name != AVERAGE)
 
+    def doubt(self, dataset: str, metric: str) -> str:
+        """Why a value is not certain; "" without doubt."""
+        return self.doubts.get(f"{dataset} {metric}", self.doubts.get("", ""))
+
     @property
     def count(self) -> int:
         """Number of values."""
@@ -62,8 +63,7 @@ class PrintedTable(NamedTuple):
     """A table, or the values of a figure.
 
     Attributes:
-      id: such as "dtr/table2".
-      paper, name: such as "DTR" and "Table 2".
+      id, paper, name: such as "dtr/table2", "DTR" and "Table 2".
       caption: what it compares, in our words.
       units: by metric: "percent", "fraction", "points", "count", ...
       ours: our metrics by printed one, as `metric_of` reads them.
@@ -96,14 +96,10 @@ class PrintedTable(NamedTuple):
         return tuple(dict.fromkeys(names))
 
     def metric_of(self, metric: str, dataset: str = "") -> str | None:
-        """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) for a printed one.
+        """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) for one printed on a data set.
 
-        Args:
-          metric: as printed.
-          dataset: on which it is printed; "" for questions of no printed data set.
-
-        Returns:
-          None where it is not a mean over the answers of a run.
+        ``dataset`` is "" for questions of no printed one. None where the metric is not a mean over
+        the answers of a run.
         """
         return self.ours.get(f"{dataset} {metric}", self.ours.get(metric))
 
