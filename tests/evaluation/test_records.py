@@ -241,3 +241,17 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
         assert (tmp_path / "answers.jsonl").stat().st_size == size
         run.append([line(i) for i in IDS[4:]])
         assert run.finish(IDS)["answered"] == len(IDS)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_records_are_strict_json(tmp_path: Path, value: Any) -> None:
+    with start(tmp_path) as run, pytest.raises(ValueError, match="q00: not plain JSON"):
+        run.append([line("q00", trace={"direct": {"u": value}})])
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_named_passages_each_once(tmp_path: Path) -> None:
+    searches = [{"path": "q", "ids": ["b", "a"]}, {"path": "p", "ids": ["a", "c"]}]
+    with start(tmp_path) as run:
+        run.append([line("q00", trace={"searches": searches}), failed("q01")])
+        assert run.named_passages() == ["b", "a", "c"]

@@ -155,13 +155,8 @@ def test_lists_all_with_their_state(run, tmp_path):
 
 
 BAD = {
-    "unknown": (["nqq"], "'nqq' is neither a set nor a corpus.*Nearest: nq"),
-    "nothing": ([], "name a set or a corpus"),
-    "unknown flag": (["nq", "--sorce=x"], "sorce"),
-    "no source": (["nq", "--source=none"], "--source is none, which is not a directory"),
     "empty source": (["nq", "--source=source"], r"test: nq/test\.jsonl \(hf:RUC"),
     "empty source of a corpus": (["psgs_w100", "--source=source"], r"lack.*w100\.tsv\.gz \("),
-    "part of a set": (["nq", "--first=5"], "--first, --gold_of and --others are of corpora"),
     "gold of an unbuilt set": (["psgs_w100", "--gold_of=nq"], "the set nq is not built"),
 }
 

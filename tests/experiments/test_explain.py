@@ -68,6 +68,8 @@ def test_passages_by_name(config: str, capsys: Any) -> None:
     assert call(config, "--question=rome", "--passages=p7", "--passages=p3") == 0
     text = capsys.readouterr().out
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
+    with pytest.raises(InputError, match="no passage 'nowhere'"):
+        call(config, "--question=rome", "--passages=nowhere")
 
 
 def test_another_index_is_refused(config: str) -> None:
