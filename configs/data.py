@@ -35,12 +35,10 @@ ROOT = os.environ.get("JAXRAG_DATA", "../shared/data")
 
 
 class Drawn(NamedTuple):
-    """How many questions are drawn at random, with seed 0.
+    """How many questions are drawn at random, with seed 0, to train on and to evaluate.
 
-    Attributes:
-      train, test: numbers of questions to train on and to evaluate.
-      only_gold: whether only questions with gold passages are drawn.
-      split: whether training questions come from the training split, if the data set has one.
+    ``only_gold`` draws those with gold passages; ``split`` says whether training questions come
+    from the training split, if the data set has one.
     """
 
     train: int
@@ -74,12 +72,10 @@ class Source(NamedTuple):
     """Questions of a data set; None for a number or draw: the small configs do not use the set so.
 
     Attributes:
-      test: `DataSettings` of questions to evaluate; None where there is only the published set.
-      train: the split of questions to train on, if there is one.
+      test, train: `DataSettings` of questions to evaluate and to train on; None without any.
       first: PAIRS, DTR and R3 evaluate this many questions, the first ones; 0 is all.
       errr: the draw of ERRR and of methods that retrieve in turns.
       ars: the draw of ARS-RAG.
-      paper: the published set.
     """
 
     test: Any = None

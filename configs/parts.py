@@ -80,25 +80,14 @@ class Variant(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A METHOD of a config.
-
-    Attributes:
-      make: makes the job of a variant.
-      names: allowed values of DATA; empty if DATA is a path.
-    """
+    """A METHOD of a config: makes a variant's job; its values of DATA, none if that is a path."""
 
     make: Callable[[Variant], Job]
     names: Collection[str] = ()
 
 
 class Setup(NamedTuple):
-    """Questions by name, and the models that answer them.
-
-    Attributes:
-      questions: questions by DATA.
-      small: small models of a run, as fields of `Run`.
-      paper: the paper's models, likewise.
-    """
+    """Questions by DATA, and small models and the paper's to answer them, as fields of `Run`."""
 
     questions: Mapping[str, Questions]
     small: Mapping[str, Any]
@@ -162,11 +151,6 @@ ARS = Setup(
 
 def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
     """The job of METHOD@DATA[+ENGINE]; of METHOD alone, on the data of the example.
-
-    Args:
-      variant: the text after the config file's ":".
-      entries: the config's METHODs.
-      example: a variant of the config, for the error.
 
     Raises:
       InputError: no such method, data or engine, or the old form without a method.

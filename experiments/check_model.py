@@ -40,19 +40,15 @@ def _print_replies(console: Console, replies: model_check.Replies, reader: Reade
     console.print()
 
 
-def _check_role(layout: prompts.PromptSet, role: str) -> None:
-    """Raises InputError for a role that the prompts lack, with the nearest."""
-    if role not in layout.roles:
-        near, *_ = difflib.get_close_matches(role[:100], layout.roles, 1, 0)
-        raise InputError(f"{layout.path} has no role {role!r}; nearest: {near}.")
-
-
 def main(argv: Sequence[str]) -> int:
     """Checks the model of a run's config."""
     run, roles, _ = parse_job(argv, "check-model", kind=Run)
     console, reader, failed = Console(), model_check.reader_of(run.method), False
+    layout = prompts.load(reader.prompts)
     for role in roles:
-        _check_role(prompts.load(reader.prompts), role)
+        if role not in layout.roles:
+            near, *_ = difflib.get_close_matches(role[:100], layout.roles, 1, 0)
+            raise InputError(f"{layout.path} has no role {role!r}; nearest: {near}.")
     start = time.perf_counter()
     model = load_model(run.model, Path(run.cache))
     console.print(f"{run.model.name}: loaded in {duration_text(time.perf_counter() - start)}")

@@ -93,10 +93,7 @@ def parse_named(
 ) -> tuple[list[str], Any]:
     """The names, which may stand before and behind options, and the values of the options.
 
-    Args:
-      argv: the program's name and its arguments.
-      command: its name in `experiments.options.COMMANDS`.
-      settings: of the config, such as "--config.limit", which may be meant by a wrong option.
+    ``settings`` of a config, such as "--config.limit", may be meant by a wrong option.
 
     Raises:
       InputError: an option or its value is wrong; the message names the nearest, or what is right.
@@ -137,11 +134,7 @@ def _wrong_value(message: str, values: flags.FlagValues) -> str:
 
 
 def parse_runs(argv: Sequence[str], command: str) -> tuple[list[Path], Any]:
-    """The directories that names stand for (`named_directories`), and the values of the options.
-
-    Raises:
-      InputError: there is none, or an option is wrong.
-    """
+    """The directories that names stand for, and the options; InputError if there are none."""
     names, values = parse_named(argv, command)
     names += values.runs if "runs" in values else []
     if not names:

@@ -85,11 +85,7 @@ def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console)
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
-    """The sets and corpora to build, and the flags.
-
-    Raises:
-      InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
-    """
+    """The sets and corpora to build, and the flags; InputError for an unknown one, or without."""
     names, values = parse_named(argv, "data")
     if not names and not values.list:
         raise InputError("name a set or a corpus: jaxrag data NAME, or --list")

@@ -42,11 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_command(argv: Sequence[str]) -> tuple[Path, Any]:
-    """The folder of documents, and the options.
-
-    Raises:
-      InputError: no folder is named, or it is not there.
-    """
+    """The folder of documents, and the options; InputError if no folder is named."""
     names, values = parse_named(argv, "import")
     if len(names) != 1 or not values.out:
         raise InputError("give one folder and a place: jaxrag import FOLDER --out=DIRECTORY")

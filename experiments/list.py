@@ -66,21 +66,13 @@ def _data() -> Mapping[str, str]:
     }
 
 
-def _engines() -> Mapping[str, str]:
-    """Classes of ``--config.model``."""
-    return {n: (one.__doc__ or "").partition("\n")[0] for n, one in choices(ModelSettings).items()}
-
-
-def _prompts() -> Mapping[str, str]:
-    """Names for ``--config.method.reader.prompts``."""
-    return {"--config.method.reader.prompts": ", ".join(prompts.shipped())}
-
-
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "methods": _methods,
     "data": _data,
-    "engines": _engines,
-    "prompts": _prompts,
+    "engines": lambda: {
+        n: (one.__doc__ or "").partition("\n")[0] for n, one in choices(ModelSettings).items()
+    },
+    "prompts": lambda: {"--config.method.reader.prompts": ", ".join(prompts.shipped())},
 }
 
 

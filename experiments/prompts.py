@@ -32,11 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_command(argv: Sequence[str]) -> tuple[str, str]:
-    """The file, and the name of the set that it stands for.
-
-    Raises:
-      InputError: there is no file, or no such set.
-    """
+    """The file, and the name of the set that it stands for; InputError without either."""
     names, values = parse_named(argv, "prompts")
     if len(names) != 2 or names[0] != "check":
         raise InputError("give a file: jaxrag prompts check FILE --like=NAME")

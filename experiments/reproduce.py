@@ -149,11 +149,7 @@ def _all(values: Any) -> list[str]:
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
-    """The tables and figures to make, and the flags; with --list also the papers to list.
-
-    Raises:
-      InputError: a flag or a name is unknown, or there is nothing to do.
-    """
+    """The tables, figures and papers of a command, and its flags; InputError if one is unknown."""
     names, values = parse_named([one for word in argv for one in _list_of(word)], "reproduce")
     substitutes = substitutes_of(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")

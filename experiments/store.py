@@ -46,11 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_command(argv: Sequence[str]) -> tuple[str, Path, list[Path], bool]:
-    """The action, the store, the stores to add, and whether damaged entries are dropped.
-
-    Raises:
-      InputError: no such action, no store, or stores that nothing is done with.
-    """
+    """The action, the store, those to add, whether to drop; InputError if these do not fit."""
     names, values = parse_named(argv, "store")
     action, paths = "".join(names[:1]), list(map(Path, names[1:]))
     actions = ("report", "verify", "merge")

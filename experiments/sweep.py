@@ -30,11 +30,7 @@ from jaxrag.types import InputError
 
 
 def read_axes(values: Any) -> dict[str, list[str]]:
-    """The values of each setting, as texts, of ``--key`` and ``--values`` and of ``--over``.
-
-    Raises:
-      InputError: none is given, one has no values, or one is given twice.
-    """
+    """The values of each setting, as texts; InputError if one has none or is given twice."""
     listed = ",".join(values["values"].value)
     axes: dict[str, list[str]] = {}
     for text in [*[f"{values.key}={listed}"] * bool(listed), *values.over]:
@@ -50,11 +46,7 @@ def read_axes(values: Any) -> dict[str, list[str]]:
 
 
 def grid(run: Run, axes: Mapping[str, Sequence[str]]) -> dict[str, Run]:
-    """A run for each combination of values, by the name of its directory; its label says which.
-
-    Raises:
-      InputError: no such setting, or a text is no value of its type.
-    """
+    """A run for each combination, by its directory's name; InputError if a value does not fit."""
     last = [key.rpartition(".")[2] for key in axes]
     names = [key if last.count(name) > 1 else name for key, name in zip(axes, last, strict=True)]
     runs = {}
