@@ -86,7 +86,6 @@ class Need(NamedTuple):
 
     Attributes:
       name: of the job's directory.
-      kind: "run", or the kind of another job.
       model: the language model that answers; "" for a job without one.
       questions, passages: their numbers, of questions at most the run's limit; None if not known.
       corpus: what is searched.
@@ -98,7 +97,6 @@ class Need(NamedTuple):
     """
 
     name: str
-    kind: str
     model: str = ""
     questions: int | None = None
     passages: int | None = None
@@ -120,7 +118,7 @@ class Need(NamedTuple):
 def requirements(name: str, job: Job, published: PublishedModels, devices: Devices) -> Need:
     """The requirements of a job, whose directory has this name, on some devices."""
     run, count = _run(job), _count_of(job)
-    need = Need(name, "run" if isinstance(job, Run) else type(job).__name__, questions=count)
+    need = Need(name, questions=count)
     if run is None:
         return need
     _, passages, corpus, task = sizes(run.data)

@@ -73,32 +73,27 @@ class Work:
     def add_all(
         self,
         makers: Mapping[str, Callable[[Setting], Job]],
-        setting: Callable[[int, Callable[[Job], Path]], Setting],
+        place: tuple[Scale, str, str],
         seeds: int,
     ) -> list[dict[str, Path]]:
         """Adds some jobs by name, and what they need; again for each seed if one needs a training.
+
+        ``place`` has the scale, data set and questions of their `Setting`.
 
         Returns:
           The jobs' directories, by seed.
         """
         by_seed: list[dict[str, Path]] = []
         for seed in range(seeds):
+            more = (self.sizes or place[0], self.ratio, seed)
             made = {
-                name: self.add(lambda directory, make=make: make(setting(seed, directory)), seed)  # noqa: B023
+                name: self.add(lambda to, make=make: make(Setting(*place, to, *more)), seed)  # noqa: B023
                 for name, make in makers.items()
             }
             by_seed.append(made)
             if self._trained.isdisjoint(made.values()):
                 break
         return by_seed
-
-    def setting(
-        self, scale: Scale, dataset: str, data: str
-    ) -> Callable[[int, Callable[[Job], Path]], Setting]:
-        """The `Setting` of some questions, as `add_all` takes it."""
-        return lambda seed, directory: Setting(
-            scale, dataset, data, directory, self.sizes or scale, self.ratio, seed
-        )
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job], seed: int = 0) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
@@ -247,7 +242,7 @@ def add_row(
     makers = {
         name: functools.partial(make, row) for name, make in {JOB: line.job, **line.others}.items()
     }
-    made, *others = work.add_all(makers, work.setting(scale, dataset, data), work.seeds)
+    made, *others = work.add_all(makers, (scale, dataset, data), work.seeds)
     return Results(made, row, others)
 
 
@@ -351,8 +346,8 @@ def add_figure(
     jobs = {job for s in series for job in figure.series[s]} or {*figure.jobs}
     results = {}
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
-        setting = work.setting(scale, column.datasets[0], column.data)
+        place = (scale, column.datasets[0], column.data)
         makers = {job: make for job, make in figure.jobs.items() if job in jobs}
-        made, *others = work.add_all(makers, setting, work.seeds if figure.seeds else 1)
+        made, *others = work.add_all(makers, place, work.seeds if figure.seeds else 1)
         results[column.heading] = Results(made, None, others)
     return results
