@@ -54,11 +54,7 @@ def is_training(path: str | Path) -> bool:
 
 
 def read_training(path: str | Path) -> TrainingLog:
-    """Reads a directory of `jaxrag run`, finished or not, without changing it.
-
-    Raises:
-      InputError: it is not a training's directory, has no step yet, or a line is corrupt.
-    """
+    """Reads a training's directory, finished or not; InputError for another or damaged one."""
     head, file = read_run(path), Path(path) / METRICS
     if not file.is_file():
         raise InputError(f"{path} is not a training's directory: it holds no {METRICS}")

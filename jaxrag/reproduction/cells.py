@@ -170,11 +170,7 @@ def _seeds_of(cell: Cell, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
-    """The cells of a table's record, as `as_json` wrote them into a file.
-
-    Raises:
-      InputError: they are damaged.
-    """
+    """The cells of a table's record, written by `as_json`; InputError if they are damaged."""
     try:
         return [_read_cell(line, record["ids"]) for line in record.get("cells", ())]
     except (KeyError, TypeError, ValueError, AttributeError) as error:

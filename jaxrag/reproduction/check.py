@@ -402,11 +402,7 @@ def _unknown(needs: Sequence[Need]) -> str:
 
 
 def read_rate(given: Sequence[str]) -> Rate:
-    """The rate of one number, or of two: of tokens read and written.
-
-    Raises:
-      InputError: these are not numbers above 0.
-    """
+    """The rate of one number, or of two: of tokens read and written; InputError for others."""
     try:
         numbers = [float(text) for text in given]
     except ValueError:

@@ -34,11 +34,7 @@ def add(
 
 
 def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
-    """Where the jobs of tables and figures lie, and all that is changed in their settings.
-
-    Raises:
-      InputError: a change does not fit these tables.
-    """
+    """Where jobs lie, and all that is changed in them; InputError if a change does not fit."""
     fields = (field.name for field in dataclasses.fields(Placement))
     placement = Placement(**{name: getattr(values, name) for name in fields})
     changes: list[Callable[[Job], Job]] = [substitutes_of(values).apply]
@@ -73,11 +69,7 @@ def substitutes_of(values: Any) -> Substitutes:
 
 
 def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
-    """The parts that are made: those named, without the data sets that ``--data`` lacks.
-
-    Raises:
-      InputError: it has none of all.
-    """
+    """The parts named, without data sets that ``--data`` lacks; InputError if it lacks all."""
     made: Any = declared.tables.get(name) or declared.figures[name]
     printed = printed_tables().get(name)
     datasets = (printed and printed.datasets) or made.datasets

@@ -175,11 +175,7 @@ def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[
 
 
 def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comparison]:
-    """The comparisons of a claim, one a panel of the pictures of its figure's record.
-
-    Raises:
-      KeyError: the record has no such picture.
-    """
+    """A comparison for each panel of a claim's picture; KeyError if that is not there."""
 
     def measured(point: Mapping[str, Any] | None) -> Measured | None:
         if point is None:

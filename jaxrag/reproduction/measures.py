@@ -94,11 +94,7 @@ Measure = Callable[[Results], Measured]
 
 
 def total_cost(results: Results) -> Measured:
-    """Dollars of a whole run: its tokens, but helpers', at the price of the printed generator.
-
-    Raises:
-      InputError: the generator has no price.
-    """
+    """Dollars of a run, but helpers', at the printed generator's price; InputError without one."""
     assert results.row is not None
     generator, listed = results.row.generator or "", prices()
     if generator not in listed:

@@ -18,11 +18,7 @@ _SHOWN = 10
 
 
 def read_replacements(given: Iterable[str]) -> dict[str, str]:
-    """Files by the name of the prompt set that they replace, of texts NAME=FILE.
-
-    Raises:
-      InputError: a text has another form, or two files replace one set.
-    """
+    """Files by the prompt set that they replace, of texts NAME=FILE; InputError for others."""
     files: dict[str, str] = {}
     for text in given:
         name, _, file = text.partition("=")

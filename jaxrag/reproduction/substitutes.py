@@ -89,11 +89,7 @@ class Substitutes:
             raise InputError(f"--corpus is {self.corpus!r}: give a number, such as gold+100000.")
 
     def apply(self, job: Job) -> Job:
-        """Replaces models and data in the settings of a job.
-
-        Raises:
-          InputError: a substitute does not fit a setting of the job.
-        """
+        """Replaces models and data in a job's settings; InputError if one does not fit."""
         return replaced(job, self._change) if self.given else job
 
     @property
@@ -223,11 +219,7 @@ def _is_generator(model: Any) -> bool:
 
 
 def read_substitutes(given: Mapping[str, Any], data: Sequence[str]) -> Substitutes:
-    """The substitutes of a command line: flags by name, and texts of ``--data``.
-
-    Raises:
-      InputError: a text has another form, or a set is unknown.
-    """
+    """The substitutes of flags, and of texts of ``--data``; InputError if one cannot be read."""
     by_set: dict[str, str] = {}
     folders = [text for text in data if "=" not in text]
     for text in data:

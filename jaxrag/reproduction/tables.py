@@ -48,11 +48,7 @@ class Setting(NamedTuple):
     seed: int = 0
 
     def threshold(self, row: PrintedRow | None, metric: str, own: float) -> float | str:
-        """A gate's threshold: ``own``, or the ratio that a row prints as ``metric``.
-
-        Raises:
-          InputError: the row prints none.
-        """
+        """A gate's threshold: ``own``, or the ratio that a row prints; InputError if none."""
         if not self.ratio:
             return own
         if self.ratio != "printed":
