@@ -152,8 +152,7 @@ ARS = Setup(
 def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
     """The job of METHOD@DATA[+ENGINE]; of METHOD alone, on the data of the example.
 
-    Raises:
-      InputError: no such method, data or engine, or the old form without a method.
+    InputError if there is no such method, data or engine, or the form is the old one without method.
     """
     method, at, rest = variant.partition("@")
     if not at:

@@ -93,10 +93,8 @@ def parse_named(
 ) -> tuple[list[str], Any]:
     """The names, which may stand before and behind options, and the values of the options.
 
-    ``settings`` of a config, such as "--config.limit", may be meant by a wrong option.
-
-    Raises:
-      InputError: an option or its value is wrong; the message names the nearest, or what is right.
+    ``settings`` of a config, such as "--config.limit", may be meant by a wrong option. InputError
+    if an option or its value is wrong; the message names the nearest, or what is right.
     """
     values, lists = define(command), f"jaxrag {command} --help lists its options"
     if any(one.startswith("--") and len(one.partition("=")[0]) > _LONGEST_NAME for one in argv):

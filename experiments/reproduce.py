@@ -186,10 +186,8 @@ def _file(name: str, values: Any, ending: str) -> Path:
 def check(names: Sequence[str], values: Any, console: Console) -> None:
     """Prints the requirements of tables and figures; a job that several share is listed once.
 
-    Without names all that have what the flags ask for, such as ``--only=7B``.
-
-    Raises:
-      InputError: something stops jobs; the message has all of it.
+    Without names all that have what the flags ask for, such as ``--only=7B``. InputError if
+    something stops jobs; the message has all of it.
     """
     wanted = names or _all(values)
     work, devices = work_of(ALL, wanted, values), _devices(values)

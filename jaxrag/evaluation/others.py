@@ -24,11 +24,8 @@ def read_answers(file: Path, like: RunRecords) -> RunRecords:
     The file is a JSON list (FlashRAG's intermediate_data.json is one), JSONL or CSV; each entry has
     ``question`` and one of `FIELDS`. Of a text with <answer> tags, as Search-R1's model writes
     them, the last answer counts. Questions are the same if their words are; one with several
-    answers is left out.
-
-    Raises:
-      InputError: the file is damaged, an entry has no question or answer, or the run has none of
-        the questions.
+    answers is left out. InputError if the file is damaged, an entry has no question or answer, or
+    the run has none of the questions.
     """
     found, several = dict[str, str](), set[str]()
     for question, answer in _entries(file):

@@ -18,10 +18,8 @@ def paired_rows(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Positions of the questions that both runs hold with the same gold answers, in our order.
 
-    There are none if both runs searched and their corpora differ.
-
-    Raises:
-      InputError: the runs ask different questions under one id.
+    There are none if both runs searched and their corpora differ. InputError if the runs ask
+    different questions under one id.
     """
     searched = {_searched(run.config) for run in (ours, theirs)} - {""}
     pairs = [] if len(searched) > 1 else _shared(ours, theirs)

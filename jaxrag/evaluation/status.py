@@ -62,10 +62,7 @@ def named_directories(names: Sequence[str | Path]) -> list[Path]:
 
     A name is that of a run or another job, of a directory with runs below it (such as a sweep's),
     or a pattern such as "runs/*". Files and directories without runs are left out, which is told,
-    as a pattern finds them, too.
-
-    Raises:
-      InputError: there is nothing of that name, or no run at all.
+    as a pattern finds them, too. InputError if there is nothing of that name, or no run at all.
     """
     found: dict[Path, None] = {}
     for name in names:
@@ -106,9 +103,7 @@ def status(
     """Reads a run directory without changing it.
 
     ``now`` are seconds since the epoch (default: the clock); ``prices`` are by the name of a model.
-
-    Raises:
-      InputError: it is not a run directory, or one of its files is corrupt.
+    InputError if it is not a run directory, or one of its files is corrupt.
     """
     run, path = read_run(path), Path(path)
     asked = int(run.config.get("dataset", {}).get("questions") or len(run.records))

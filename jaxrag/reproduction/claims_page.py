@@ -71,8 +71,7 @@ def judge(
 ) -> list[JudgedClaim]:
     """The claims about a record's table or figure; none if a reader is small or of unknown size.
 
-    Raises:
-      InputError: the record is damaged.
+    InputError if the record is damaged.
     """
     sizes = record.get("parameters") or {"": None}
     if not all(size is not None and size >= LEAST for size in sizes.values()):

@@ -43,11 +43,9 @@ def write_pages(
 ) -> list[Path]:
     """Writes "PAPER.md" for each paper into a directory; returns the files.
 
-    Records and pictures are copied there, to the folder of their name: the scale, and the reader
-    if it is another. Tables that are not in ``workdir`` but have a record there stay on the pages.
-
-    Raises:
-      InputError: a record is damaged, a picture is missing; or a full disk.
+    Records and pictures are copied there, to the folder of their name: the scale, and the reader if
+    it is another. Tables that are not in ``workdir`` but have a record there stay on the pages.
+    InputError if a record is damaged, a picture is missing, or the disk is full.
     """
     pages = []
     for paper in PAPERS:

@@ -290,9 +290,7 @@ def chosen(
     """What ``only`` leaves of each kind of parts of a table or figure.
 
     A name after "-" is left out; of a kind of which ``only`` names nothing, all are left.
-
-    Raises:
-      InputError: a name is none of these.
+    InputError if a name is none of these.
     """
     named: dict[str, set[str]] = {kind: set() for kind in kinds}
     left: dict[str, set[str]] = {kind: set() for kind in kinds}
@@ -335,9 +333,7 @@ def add_figure(
     """Adds the jobs of a figure; their results by the heading of the data set.
 
     Data sets with the same questions at this scale are one. ``only`` names series and data sets.
-
-    Raises:
-      InputError: the figure has none of the names in ``only``.
+    InputError if the figure has none of the names in ``only``.
     """
     kinds = {"series": [*figure.series], "data sets": figure.datasets}
     series, datasets = chosen(name, kinds, only)

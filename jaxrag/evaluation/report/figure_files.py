@@ -33,10 +33,8 @@ _NAME = 80  # characters of a file's name; the title may be a question
 def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
     """Writes each figure of a report page; returns the files.
 
-    Files are named by section and title, such as ``training-reward.svg``.
-
-    Raises:
-      InputError: the page has no figures.
+    Files are named by section and title, such as ``training-reward.svg``. InputError if the page
+    has no figures.
     """
     figures = list(figures_of(Path(page).read_text("utf-8")))
     if not figures:

@@ -71,10 +71,8 @@ def write_report(
     """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
     ``baseline`` is as for `summarise`; ``columns`` are those of .csv and .tex, as for
-    `export.runs_csv`. Returns the rows of the table.
-
-    Raises:
-      InputError: there are no runs, one is not a run directory, or there is no such column.
+    `export.runs_csv`. Returns the rows of the table. InputError if there are no runs, one is not a
+    run directory, or there is no such column.
     """
     tables.check_columns(columns)
     if not run_dirs:
