@@ -152,7 +152,7 @@ ARS = Setup(
 def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
     """The job of METHOD@DATA[+ENGINE]; of METHOD alone, on the data of the example.
 
-    InputError if there is no such method, data or engine, or the form is the old one without method.
+    InputError if there is no such method, data or engine, or a name without a method.
     """
     method, at, rest = variant.partition("@")
     if not at:
