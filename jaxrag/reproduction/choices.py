@@ -100,7 +100,7 @@ def folder_of(values: Any) -> str:
 
 def prompt_sets(declared: Declarations, names: Sequence[str], values: Any) -> list[str]:
     """The prompt sets of tables and figures before any is replaced."""
-    work = Work("")
+    work = Work(Path())
     for name in names:
         add(declared, work, name, values.scale, values.only)
     return sets_in_use(work.jobs.values())

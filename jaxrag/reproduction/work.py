@@ -30,6 +30,7 @@ DONE = "done.json"
 """Written into the directory of a job when it has ended without errors."""
 
 
+@dataclasses.dataclass
 class Work:
     """Jobs by directory, in an order in which each comes after those that it needs.
 
@@ -37,38 +38,28 @@ class Work:
     a job of a changed setting is another job.
 
     Attributes:
+      root: parent of the directories.
+      limit: number of questions of every run and measurement, from the first; 0 is all. Trainings,
+        and what they learn from, have all of theirs.
+      sizes, ratio: in each `Setting`; without ``sizes`` those of a table's scale.
+      seeds: of trainings; what needs one is made for each.
+      change: returns a job with other settings in its place, such as those of another engine.
       jobs: by directory.
       needs: by directory, the directories of the jobs that a job needs.
       failed: by directory, why a job could not be done when it was executed.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        *,
-        limit: int = 0,
-        sizes: Scale | None = None,
-        ratio: str = "",
-        seeds: int = 1,
-        change: Callable[[Job], Job] = lambda job: job,
-    ):
-        """Starts without jobs.
-
-        Args:
-          root: parent of the directories.
-          limit: number of questions of every run and measurement, from the first; 0 is all.
-            Trainings, and what they learn from, have all of theirs.
-          sizes, ratio: in each `Setting`; without ``sizes`` those of a table's scale.
-          seeds: of trainings; what needs one is made for each.
-          change: returns a job with other settings in its place, such as those of another engine.
-        """
-        self.root, self.limit, self.ratio, self.seeds = Path(root), limit, ratio, seeds
-        self.sizes: Scale | None = sizes
-        self.jobs: dict[Path, Job] = {}
-        self.needs: dict[Path, tuple[Path, ...]] = {}
-        self.failed: dict[Path, str] = {}
-        self._change = change
-        self._trained: set[Path] = set()
+    root: Path
+    _: dataclasses.KW_ONLY
+    limit: int = 0
+    sizes: Scale | None = None
+    ratio: str = ""
+    seeds: int = 1
+    change: Callable[[Job], Job] = lambda job: job
+    jobs: dict[Path, Job] = dataclasses.field(default_factory=dict)
+    needs: dict[Path, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
+    failed: dict[Path, str] = dataclasses.field(default_factory=dict)
+    _trained: set[Path] = dataclasses.field(default_factory=set)
 
     def add_all(
         self,
@@ -122,7 +113,7 @@ class Work:
         return job
 
     def _place(self, job: Job, needed: tuple[Path, ...], seed: int) -> Path:
-        job = _seeded(self._change(job), seed)
+        job = _seeded(self.change(job), seed)
         path = self.root / f"{_name(job)}-{self._digest(job)}"
         self.jobs.setdefault(path, job)
         self.needs[path] = tuple(dict.fromkeys((*self.needs.get(path, ()), *needed)))

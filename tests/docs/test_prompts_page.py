@@ -41,7 +41,7 @@ def test_the_inputs_of_a_role_are_those_of_the_code(cells: list[str]) -> None:
 
 @pytest.mark.parametrize("cells", rows("paper"), ids=lambda cells: cells[0])
 def test_the_sets_of_a_papers_tables_are_those_that_its_jobs_use(cells: list[str]) -> None:
-    work, paper = Work(""), PAPERS[cells[0].removeprefix("| ")]
+    work, paper = Work(Path()), PAPERS[cells[0].removeprefix("| ")]
     for name in dict.fromkeys([*ALL.tables, *ALL.figures]):
         if name.startswith(f"{paper}/"):
             add(reproduce.ALL, work, name, "paper")

@@ -20,7 +20,7 @@ BASELINES = ("no_retrieval", "standard_rag", "rerank", "hyde", "q2d", "cot", "dp
 
 
 def runs(name: str, scale: Any = "paper") -> list[Any]:
-    work = Work("runs")
+    work = Work(Path("runs"))
     if name in ALL.tables:
         add_table(work, ALL.tables[name], printed_tables()[name], scale)
     else:

@@ -36,7 +36,7 @@ def write(path: Path, text: str, extends: str = "dtr") -> str:
 
 
 def work_of(name: str, files: dict[str, str], scale: Any = "paper") -> Work:
-    work = Work("runs", change=with_prompts(files))
+    work = Work(Path("runs"), change=with_prompts(files))
     add(reproduce.ALL, work, name, scale)
     return work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -23,12 +24,10 @@ from jaxrag.evaluation.significance import (
 
 
 class Measured(NamedTuple):
-    """A measured value.
+    """A measured value with its 95 % interval; shares are between 0 and 1.
 
-    Attributes:
-      interval: the value with its 95 % interval; shares between 0 and 1.
-      values: by question id, where the value is a mean over questions; else empty.
-      seeds: the values of each seed of the trainings, of which these are means; empty for one seed.
+    ``values`` are by question id, empty where the value is no mean over questions; ``seeds`` are
+    the values of each seed of the trainings, of which these are means, empty for one seed.
     """
 
     interval: Interval
@@ -36,16 +35,11 @@ class Measured(NamedTuple):
     seeds: tuple[Measured, ...] = ()
 
 
+@dataclasses.dataclass(eq=False)
 class ScoredRun:
-    """A run with its metrics, each computed once.
+    """A run with its metrics, each computed once."""
 
-    Attributes:
-      run: its records.
-    """
-
-    def __init__(self, run: RunRecords):
-        """Computes nothing yet."""
-        self.run = run
+    run: RunRecords
 
     @functools.cached_property
     def scores(self) -> Mapping[str, Float[np.ndarray, " q"]]:
