@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 
 from jaxrag.core.printable import csv_text, latex_text
@@ -20,10 +21,16 @@ def csv_table(headings: Sequence[str], rows: Sequence[Sequence[str | float | Non
     """A table as CSV; numbers have six digits, and None and NaN are empty cells."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    for row in (headings, *rows):
-        known = ["" if cell is None or cell != cell else cell for cell in row]  # NaN is not itself
-        writer.writerow(f"{c:.6g}" if isinstance(c, float) else csv_text(str(c)) for c in known)
+    writer.writerows([_csv_cell(cell) for cell in row] for row in (headings, *rows))
     return stream.getvalue()
+
+
+def _csv_cell(cell: str | float | None) -> str:
+    if isinstance(cell, str):
+        return csv_text(cell)
+    if cell is None or math.isnan(cell):
+        return ""
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def latex_table(headings: Sequence[str], rows: Sequence[Sequence[LatexCell]]) -> str:
