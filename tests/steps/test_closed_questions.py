@@ -34,16 +34,6 @@ def prompt_of(model, question, reader=READER, passages=PASSAGES):
     return run_episode(prompt, tools_of(model), question, reader)[0]
 
 
-@pytest.mark.parametrize("name", ["r3", "small"])
-@pytest.mark.parametrize("role", ["fact_checking", "multiple_choice"])
-def test_sets_with_closed_roles(name, role):
-    asked = prompts.load(name).role(role).prompt(
-        question="CLAIM!", passages="PASSAGES!", choices="A: CHOICES!"
-    )  # fmt: skip
-    assert asked.count("CLAIM!") == asked.count("PASSAGES!") == 1
-    assert asked.count("CHOICES!") == (role == "multiple_choice")
-
-
 def test_a_closed_role_needs_its_fields(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[multiple_choice]\nuser = "{passages} {question}"\n')

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jaxrag.methods.inspecting.seakr import Config
 from jaxrag.steps.reader import Reader
-from jaxrag.types import InputError, Question
+from jaxrag.types import Question
 from tests.methods.inspecting.looking import Transparent, run
 
 READER = Reader(prompts="inspecting_small")
@@ -185,10 +185,3 @@ def test_it_terminates_on_any_output(texts, number) -> None:
     found = run(config(threshold=-1.0), model)
     # a step has 4 calls, and 12 more where 3 passages are tried; at last two readings, each twice
     assert found.cost["llm_calls"] <= 4 * 16 + 10 and found.cost.get("searches", 0) <= 2
-
-
-def test_a_model_without_inspection_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="needs attentions and hidden states: use the local engine"
-    ):
-        run(config(), Transparent(writer()), inside=False)

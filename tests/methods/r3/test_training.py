@@ -165,34 +165,6 @@ def test_closed_questions_are_scored_by_their_options(
     assert model.generated == 0
 
 
-def test_questions_with_labels_are_scored_by_their_labels(
-    made: Path, passages: Passages, tmp_path: Path
-) -> None:
-    class Labels(Reads):
-        """Prefers "rome" from odd passages and "old rome" from others, by their later tokens."""
-
-        def logprob(self, prompts: Any, continuations: Any) -> Any:
-            likely = ["rome" if self.number(p) % 2 else "old rome" for p in prompts]
-            pairs = zip(continuations, likely, strict=True)
-            return [np.float32([-1.0, -0.1 if c.strip() == one else -2.0]) for c, one in pairs]
-
-    asked = question(0, choices=("rome", "old rome"), task="labels")
-    environment = environment_of(made, Labels(passages))
-    [kept] = make_pools(
-        [asked], {"q0": [4, 3, 7]}, passages, environment, Store(None), tmp_path / "pools"
-    )
-    assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
-    [(_, passed)] = environment.run(
-        Store(None), [(0, lambda: environment.passes(asked, passages[3]))]
-    )
-    assert passed  # the model writes "rome"
-    other = question(1, choices=("rome", "old rome"), answers=("old rome",), task="labels")
-    [(_, passed)] = environment.run(
-        Store(None), [(0, lambda: environment.passes(other, passages[3]))]
-    )
-    assert not passed
-
-
 def pooled(passages: Passages, made: Path, directory: Path, count: int = 8) -> list[PooledQuestion]:
     questions = [question(i) for i in range(8)]
     found = {q.id: [i, i + 9, i + 10, i + 15] for i, q in enumerate(questions)}

@@ -2,26 +2,21 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.core import http
 from jaxrag.engines import vllm
-from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import VllmModel
 from jaxrag.methods.pairs import AgreementGate
-from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 from jaxrag.steps import prompts
-from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Message, Passage, Question
@@ -257,30 +252,24 @@ def test_the_room_equals_the_engine_s(one_a_byte):
         LanguageModelTool(ScriptedModel({})).room("abc", max_new_tokens=7)
 
 
-# --- engines: each is made with room for LIMIT tokens, and notes what tokens it is asked
-
-LIMIT = 90
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Settings of a model that is there already."""
-
-    model: object = dataclasses.field(compare=False)
-    name: str = "given"
-    checkpoint = ""
-    dtype = ""
-
-    def load(self, cache):
-        return self.model
-
-
-class NotedLocal(LocalModel):
-    def generate_each(self, prompts, **settings):
-        encoded = [encoder_of(self).tokens(prompt) for prompt in prompts]
-        found = super().generate_each(prompts, **settings)
-        self.__dict__.setdefault("noted", []).extend(encoded)
-        return found
+@pytest.mark.parametrize("tokenizer, max_length", [(False, 90), (True, None)])
+def test_a_server_that_cannot_be_measured_is_refused_at_the_start(
+    directory, tmp_path, monkeypatch, tokenizer, max_length
+):
+    made, opened = [], Server.load
+    monkeypatch.setattr(
+        Server, "load", lambda settings, cache: made.append(opened(settings, cache)) or made[-1]
+    )
+    run = load(str(write_small_run(tmp_path, questions=1)))
+    reader = dataclasses.replace(run.method.reader, truncate=True)
+    run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
+    with serving(max_length=max_length) as server:
+        model = Server("tiny", server.url, tokenizer=str(directory) if tokenizer else "")
+        with pytest.raises(InputError, match=r"reader\.truncate.*tiny, server.*tokenizer"):
+            execute(dataclasses.replace(run, model=model), tmp_path / "run")
+        assert server.bodies == [] and not (tmp_path / "run").exists()
+        assert not (tmp_path / "cache" / "indexes").exists()
+    made.pop().close()
 
 
 class FakeVllm:
@@ -296,85 +285,12 @@ class FakeVllm:
         return [SimpleNamespace(outputs=[made]) for _ in prompts]
 
 
-@pytest.fixture
-def engines(directory, one_a_byte, monkeypatch):
-    """Models by engine, each with a function that tells what tokens it was asked."""
+def test_vllm_gets_the_tokens_that_are_measured(one_a_byte, monkeypatch):
     monkeypatch.setattr(vllm, "vllm_library", lambda: SimpleNamespace(SamplingParams=dict))
-    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
-    local, engine = NotedLocal.load(Local(str(directory), max_length=LIMIT)), FakeVllm()
-    encode = PromptEncoder(one_a_byte, template_options={}, max_length=LIMIT)
-    own = VllmModel(engine, encode, ends=(257,), identity='{"engine":"vllm","template_options":{}}')
-    with serving(max_length=LIMIT) as server:
-        remote = Server("tiny", server.url, tokenizer=str(directory)).load(Path())
-        yield {
-            "local": (local, lambda: local.__dict__.get("noted", [])),
-            "vllm": (own, lambda: engine.noted),
-            "server": (remote, lambda: [body["prompt"] for _, body, _ in server.bodies]),
-        }
-        remote.close()
-
-
-LONG = "is it a long question " * 10
-
-
-@pytest.fixture
-def small_run(tmp_path):
-    """A run of four questions, of which the third is too long for LIMIT by itself."""
-    config = write_small_run(tmp_path, questions=4)
-    file = tmp_path / "data" / "queries.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows[2]["question"] = LONG
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def made(model, *, truncate):
-        base = load(str(config))
-        reader = dataclasses.replace(base.method.reader, truncate=truncate)
-        method = dataclasses.replace(STANDARD_RAG, select=Top(k=3), reader=reader)
-        return dataclasses.replace(base, method=method, model=model, check_model=False)
-
-    return made
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_engines_get_the_same_tokens(engines, small_run, tmp_path):
-    asked, answers = {}, {}
-    for name, (model, noted) in engines.items():
-        setting = Given(model, name=name)
-        execute(small_run(setting, truncate=True), tmp_path / name)
-        answers[name] = lines(tmp_path / name / "answers.jsonl")
-        asked[name] = sorted(noted())
-    assert asked["local"] == asked["vllm"] == asked["server"]
-    assert len(asked["local"]) == 3 and all(84 - 20 < len(row) <= 84 for row in asked["local"])
-    for name, found in answers.items():
-        (long,) = (line for line in found if "error" in line)
-        assert (
-            long["question_id"] == "q2"
-            and "and 6 new tokens exceed the model's 90" in long["error"]
-        )
-        traces = [line["trace"]["truncated"] for line in found if "trace" in line]
-        assert traces == [
-            line["trace"]["truncated"] for line in answers["local"] if "trace" in line
-        ]
-        assert all(trace["tokens_cut"] > 0 and trace["of"] == 3 for trace in traces)
-        config = json.loads((tmp_path / name / "config.json").read_text())["config"]
-        assert config["language_model"]["max_length"] == LIMIT
-
-
-@pytest.mark.parametrize("tokenizer, max_length", [(False, LIMIT), (True, None)])
-def test_a_server_that_cannot_be_measured_is_refused_at_the_start(
-    directory, small_run, tmp_path, monkeypatch, tokenizer, max_length
-):
-    made, load = [], Server.load
-    monkeypatch.setattr(
-        Server, "load", lambda settings, cache: made.append(load(settings, cache)) or made[-1]
-    )
-    with serving(max_length=max_length) as server:
-        model = Server("tiny", server.url, tokenizer=str(directory) if tokenizer else "")
-        with pytest.raises(InputError, match=r"reader\.truncate.*tiny, server.*tokenizer"):
-            execute(small_run(model, truncate=True), tmp_path / "run")
-        assert server.bodies == [] and not (tmp_path / "run").exists()
-        assert not (tmp_path / "cache" / "indexes").exists()
-    made.pop().close()
+    engine, encode = FakeVllm(), PromptEncoder(one_a_byte, template_options={}, max_length=20)
+    model = VllmModel(engine, encode, ends=(257,), identity='{"engine":"vllm"}')
+    assert LanguageModelTool(model).room("it is", max_new_tokens=5) == 10
+    model.generate(["it is"], max_new_tokens=5)
+    with pytest.raises(InputError, match="prompt of 18 tokens and 5 new"):
+        model.generate(["a" * 18], max_new_tokens=5)
+    assert engine.noted == [encode.tokens("it is")]
