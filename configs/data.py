@@ -51,21 +51,16 @@ class Published(NamedTuple):
     """How the papers use a published set; `Benchmark` gives split and corpus that they evaluate.
 
     Attributes:
-      name: of the set.
-      train: the split to train on; "" if papers evaluate the only one.
-      dev: the split that is evaluated in a training; "" is the one that papers evaluate.
       pairs, r3: whether PAIRS and DTR, or R3, evaluate it.
-      errr: the draw of ERRR, which evaluates the first questions of the set.
-      ars: whether ARS-RAG evaluates 400 questions of it.
     """
 
-    name: str
-    train: str = "train"
-    dev: str = ""
+    name: str  # of the set
+    train: str = "train"  # the split to train on; "" if papers evaluate the only one
+    dev: str = ""  # the split that is evaluated in a training; "" is the one that papers evaluate
     pairs: bool = False
     r3: bool = False
-    errr: Drawn | None = None
-    ars: bool = False
+    errr: Drawn | None = None  # the draw of ERRR, which evaluates the first questions of the set
+    ars: bool = False  # whether ARS-RAG evaluates 400 questions of it
 
 
 class Source(NamedTuple):
@@ -74,15 +69,13 @@ class Source(NamedTuple):
     Attributes:
       test, train: `DataSettings` of questions to evaluate and to train on; None without any.
       first: PAIRS, DTR and R3 evaluate this many questions, the first ones; 0 is all.
-      errr: the draw of ERRR and of methods that retrieve in turns.
-      ars: the draw of ARS-RAG.
     """
 
     test: Any = None
     train: Any = None
     first: int | None = None
-    errr: Drawn | None = None
-    ars: Drawn | None = None
+    errr: Drawn | None = None  # the draw of ERRR and of methods that retrieve in turns
+    ars: Drawn | None = None  # the draw of ARS-RAG
     paper: Published | None = None
 
 

@@ -49,19 +49,14 @@ class GateSetting(NamedTuple):
     Attributes:
       threshold: retrieves for the same questions wherever it lies between two values of u; one of
         few digits is taken. 0 retrieves for all.
-      accepted: greatest u that is answered directly, -inf for none.
-      retrieves: share of the questions.
-      exact_match: over all questions.
-      difference: of exact match from retrieving for all, paired.
-      costs: means per question, NaN if not known for all.
     """
 
     threshold: float
-    accepted: float
-    retrieves: float
-    exact_match: Interval
-    difference: Interval
-    costs: Mapping[str, float]
+    accepted: float  # greatest u that is answered directly, -inf for none
+    retrieves: float  # share of the questions
+    exact_match: Interval  # over all questions
+    difference: Interval  # of exact match from retrieving for all, paired
+    costs: Mapping[str, float]  # means per question, NaN if not known for all
 
 
 def source_of(runs: Sequence[RunRecords]) -> int:

@@ -85,26 +85,20 @@ class Need(NamedTuple):
     """Requirements of one job.
 
     Attributes:
-      name: of the job's directory.
-      model: the language model that answers; "" for a job without one.
       questions, passages: their numbers, of questions at most the run's limit; None if not known.
-      corpus: what is searched.
       costs: of all questions by name, see `jaxrag.runs.calls`; None if not known, as of trainings
         that ask a language model.
-      index: the index with its bytes on disk and in memory.
-      api: the model of a paid service.
-      paid_search: whether each search is paid for.
     """
 
-    name: str
-    model: str = ""
+    name: str  # of the job's directory
+    model: str = ""  # the language model that answers; "" for a job without one
     questions: int | None = None
     passages: int | None = None
-    corpus: str = ""
+    corpus: str = ""  # what is searched
     costs: Mapping[str, float] | None = MappingProxyType({})
-    index: str = ""
-    api: str = ""
-    paid_search: bool = False
+    index: str = ""  # the index with its bytes on disk and in memory
+    api: str = ""  # the model of a paid service
+    paid_search: bool = False  # whether each search is paid for
 
     def seconds(self, rates: Mapping[str, Rate]) -> float | None:
         """Seconds of reading and writing all tokens, by rates of models, "" of others; or None."""

@@ -42,27 +42,21 @@ class Claim:
     """A statement of a paper about a table, in our words.
 
     Attributes:
-      id: such as "dtr/best-average".
-      source: where the paper makes it.
       ours, theirs: the row that is better, and those that it is compared with.
-      metric: that is compared; `MEAN_OF_ALL`: all metrics of all data sets.
       over: "each" data set and metric for itself, or their "average".
-      lower: whether a lower value is better.
-      datasets: that are compared; empty for all that both rows have.
-      bound: compared with instead of ``theirs``, in the table's unit.
     """
 
-    id: str
+    id: str  # such as "dtr/best-average"
     text: str
-    source: str
+    source: str  # where the paper makes it
     table: str
     ours: Where
     theirs: Sequence[Where]
-    metric: str = "EM"
+    metric: str = "EM"  # that is compared; `MEAN_OF_ALL`: all metrics of all data sets
     over: Literal["each", "average"] = "each"
-    lower: bool = False
-    datasets: tuple[str, ...] = ()
-    bound: float = math.nan
+    lower: bool = False  # whether a lower value is better
+    datasets: tuple[str, ...] = ()  # that are compared; empty for all that both rows have
+    bound: float = math.nan  # compared with instead of ``theirs``, in the table's unit
 
 
 class At(NamedTuple):

@@ -30,22 +30,18 @@ class Setting(NamedTuple):
     """The scale and questions for which a job of a row is made.
 
     Attributes:
-      dataset: of the paper.
-      data: the questions that stand for it at this scale: DATA of METHOD@DATA in the configs.
       directory: of another job whose results this one needs, which is executed first.
-      sizes: the scale of which trainings have their steps.
       ratio: of the questions that gates shall retrieve for, instead of their thresholds: "printed"
         for what the row prints, or a number; "" keeps the thresholds.
-      seed: number of the trainings' seed, from 0.
     """
 
     scale: Scale
-    dataset: str
-    data: str
+    dataset: str  # of the paper
+    data: str  # the questions that stand for it at this scale: DATA of METHOD@DATA in the configs
     directory: Callable[[Job], Path]
-    sizes: Scale
+    sizes: Scale  # the scale of which trainings have their steps
     ratio: str = ""
-    seed: int = 0
+    seed: int = 0  # number of the trainings' seed, from 0
 
     def threshold(self, row: PrintedRow | None, metric: str, own: float) -> float | str:
         """A gate's threshold: ``own``, or the ratio that a row prints; InputError if none."""
@@ -151,37 +147,30 @@ class Figure:
     """How a figure without printed values is made.
 
     Attributes:
-      title: what it shows.
-      data: as in `Table`.
-      jobs: makes the jobs that it reads, by name.
       draw: the pictures, from the title and the results of all data sets; series without jobs are
         left out.
       series: the jobs of each series that can be drawn by itself, by its name.
-      seeds: whether it draws all seeds of the trainings; else the first.
     """
 
-    title: str
+    title: str  # what it shows
     datasets: tuple[str, ...]
-    data: Callable[[Scale, str], str]
-    jobs: Mapping[str, Callable[[Setting], Job]]
+    data: Callable[[Scale, str], str]  # as in `Table`
+    jobs: Mapping[str, Callable[[Setting], Job]]  # makes the jobs that it reads, by name
     draw: Callable[[str, Mapping[str, Results]], Sequence[Picture]]
     series: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    seeds: bool = False
+    seeds: bool = False  # whether it draws all seeds of the trainings; else the first
 
 
 class Declarations(NamedTuple):
     """All that is declared, by id, such as "dtr/table2".
 
     Attributes:
-      tables: printed tables, and figures with printed values.
-      figures: figures that are drawn.
-      left_out: tables and figures that are not made, with the reason.
       released: by paper, a job with what the released code does instead of the paper.
     """
 
-    tables: Mapping[str, Table]
-    figures: Mapping[str, Figure]
-    left_out: Mapping[str, str]
+    tables: Mapping[str, Table]  # printed tables, and figures with printed values
+    figures: Mapping[str, Figure]  # figures that are drawn
+    left_out: Mapping[str, str]  # tables and figures that are not made, with the reason
     released: Mapping[str, Callable[[Job], Job]] = MappingProxyType({})
 
     @classmethod

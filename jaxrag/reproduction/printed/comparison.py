@@ -21,15 +21,10 @@ CALIBRATED = "set on training questions"
 
 
 class Column(NamedTuple):
-    """A column of a printed table.
+    """A column of a printed table."""
 
-    Attributes:
-      data: our questions; `AVERAGE` for means.
-      datasets: the printed data sets that they stand for.
-    """
-
-    data: str
-    datasets: tuple[str, ...]
+    data: str  # our questions; `AVERAGE` for means
+    datasets: tuple[str, ...]  # the printed data sets that they stand for
 
     @property
     def same(self) -> bool:
@@ -52,28 +47,21 @@ class Cell(NamedTuple):
     """A cell of a printed table, with our value.
 
     Attributes:
-      row: number of the printed row.
-      unit: of both values.
-      printed: the paper's value; None where it prints none, or for other questions.
-      ours: None if it was not measured.
-      doubt: why the printed value is not certain.
-      comparable: whether ours was measured in the paper's setting.
       model, retriever: names of what the row ran with; "" if not known.
-      setting: of the run's gate, such as "u = 0.2", or `CALIBRATED`; "" if not known.
       seconds: in which its runs answered, on the machines where they ran; 0 if not known.
     """
 
-    row: int
+    row: int  # number of the printed row
     column: Column
     metric: str
-    unit: str
-    printed: float | None
-    ours: Measured | None
-    doubt: str
-    comparable: bool
+    unit: str  # of both values
+    printed: float | None  # the paper's value; None where it prints none, or for other questions
+    ours: Measured | None  # None if it was not measured
+    doubt: str  # why the printed value is not certain
+    comparable: bool  # whether ours was measured in the paper's setting
     model: str = ""
     retriever: str = ""
-    setting: str = ""
+    setting: str = ""  # of the run's gate, such as "u = 0.2", or `CALIBRATED`; "" if not known
     seconds: float = 0.0
 
     @property
