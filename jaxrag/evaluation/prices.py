@@ -46,19 +46,14 @@ gpt-3.5-turbo-0125, the model of that name when ERRR appeared."""
 def prices() -> dict[str, Price]:
     """`PRICES`, with those of the file that ``$JAXRAG_PRICES`` names.
 
-    Raises:
-      InputError: the file is missing or invalid; the message names the model and the field.
+    InputError if the file is missing or invalid; the message names the model and the field.
     """
     name = os.environ.get(VARIABLE)
     return {**PRICES, **(read_prices(Path(name)) if name else {})}
 
 
 def read_prices(file: Path) -> dict[str, Price]:
-    """Reads a list of prices.
-
-    Raises:
-      InputError: see `prices`.
-    """
+    """Reads a list of prices; InputError as for `prices`."""
     try:
         content = parse_json(file.read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -102,12 +102,9 @@ class RunDirectory:
         ``config`` is plain JSON of everything that determines results (settings, identities of data
         and models). The report reads ``method.name``, ``dataset.name``, ``language_model`` and
         ``retriever``. ``environment`` is recorded beside it, and may change between sessions; by
-        default package versions, devices and commit of this process.
-
-        Raises:
-          InputError: another process is writing there, the directory holds a run with another
-            config, one of its files is corrupt, or the disk is full. An incomplete last line, as
-            ``kill -9`` leaves it, is removed.
+        default package versions, devices and commit of this process. InputError if another process
+        is writing there, the directory holds a run with another config, one of its files is
+        corrupt, or the disk is full. An incomplete last line, as ``kill -9`` leaves it, is removed.
         """
         check_local({"the run directory": path})
         path = Path(path)
@@ -138,9 +135,8 @@ class RunDirectory:
     ) -> None:
         """Appends records, on disk when this returns.
 
-        Raises:
-          ValueError: a record is not plain JSON (JSON has no NaN or infinity).
-          InputError: the disk is full; none of these lines is kept.
+        ValueError if one is not plain JSON (which has no NaN or infinity); InputError if the disk
+        is full: none of these lines is kept.
         """
         answer_lines = [jsonl.encode(str(record["question_id"]), record) for record in records]
         timing_lines = [jsonl.encode(str(timing["question_id"]), timing) for timing in timings]
@@ -154,9 +150,8 @@ class RunDirectory:
     ) -> dict[str, Any]:
         """Sorts the lines by ``question_ids`` and writes metrics.json; returns its figures.
 
-        metrics.json also has the hash of answers.jsonl, so that a change is noticed. The bytes of
-        answers.jsonl then do not depend on interruptions. Questions without a line are counted as
-        missing. ``passages`` are kept for the report.
+        The bytes of answers.jsonl then do not depend on interruptions. Questions without a line are
+        counted as missing. ``passages`` are kept for the report.
         """
         for name in ("answers.jsonl", "timings.jsonl"):
             jsonl.reorder(self.path / name, question_ids)
@@ -198,8 +193,7 @@ def check_place(path: Path) -> None:
 def read_run(path: str | Path) -> RunRecords:
     """Reads a run directory, finished or not, without changing it.
 
-    Raises:
-      InputError: it is not a run directory, or one of its files is corrupt.
+    InputError if it is not a run directory, or one of its files is corrupt.
     """
     path = Path(path)
     if not (path / "config.json").is_file():
@@ -216,8 +210,7 @@ def read_run(path: str | Path) -> RunRecords:
 def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:
     """The lines of answers.jsonl, each with what an answer or a failed question has.
 
-    Raises:
-      InputError: a line is damaged.
+    InputError if a line is damaged.
     """
     file = path / "answers.jsonl"
     lines = jsonl.read(file, fields={"question": str, "gold_answers": list}, torn_ok=torn_ok)
@@ -298,9 +291,7 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
 def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuses to continue a run with other settings; the cache may have been moved.
 
-    Raises:
-      InputError: the configs differ; the message lists every difference. Or ``recorded`` was
-        written before classes were recorded by their names alone.
+    InputError lists every difference, or says that ``recorded`` is of an earlier version.
     """
     changed = [x for x in differences(recorded, given) if not re.match(r"(.+\.)?cache: ", x)]
     if changed and _names_modules(recorded):

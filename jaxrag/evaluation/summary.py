@@ -69,11 +69,9 @@ def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> li
     """Reads runs and compares those of a data set with its baseline run.
 
     The order is kept within a data set. ``baseline`` is the method, label or directory of the run
-    to compare with; where a data set has no such run, its first one is taken.
-
-    Raises:
-      InputError: one is not a run directory, two use one id for different questions, or
-        ``baseline`` is not the default and no data set has it.
+    to compare with; where a data set has no such run, its first one is taken. InputError if one is
+    not a run directory, two use one id for different questions, or ``baseline`` is not the default
+    and no data set has it.
     """
     return summarise_read([read_run(path) for path in run_dirs], baseline=baseline)
 

@@ -49,9 +49,8 @@ def sets_in_use(jobs: Iterable[Job]) -> list[str]:
 def check_replacements(files: Mapping[str, str], used: Collection[str]) -> None:
     """Checks files, by the name of the set that each replaces, before any job is executed.
 
-    Raises:
-      InputError: a set is not among those ``used`` by some job, or a file is missing, invalid, or
-        lacks roles or words of the set that it replaces.
+    InputError if a set is not ``used`` by some job, or a file is missing, invalid, or lacks roles
+    or words of the set.
     """
     for name, file in files.items():
         if name not in used:

@@ -163,10 +163,7 @@ class Work:
         tries them again.
 
         Returns:
-          Number of questions that failed.
-
-        Raises:
-          InputError: no job could be done; the message is that of the first.
+          Number of questions that failed. InputError of the first job if none could be done.
         """
         self.failed.clear()
         order = self.with_needs(wanted)
@@ -243,10 +240,7 @@ def add_table(
     """Adds the jobs of a table, or of what ``only`` leaves of it, see `chosen`.
 
     Returns:
-      Results by the row's number and the questions of the column.
-
-    Raises:
-      InputError: the table has none of the names in ``only``.
+      Results by the row's number and the questions of the column; InputError for unknown names.
     """
     kinds = kinds_of(printed, table.datasets)
     methods, datasets, generators, retrievers = chosen(printed.id, kinds, only)

@@ -41,9 +41,7 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
 
     Returns:
       The tables: changes (left out where no metric was evaluated twice), and steps with their loss.
-
-    Raises:
-      InputError: no directories, two of the same name, or one is not a training's directory.
+      InputError without directories, for two of the same name, or one that is not a training's.
     """
     trainings = [read_training(path) for path in directories]
     labels = [training.label for training in trainings]
