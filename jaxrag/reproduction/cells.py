@@ -146,9 +146,14 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
                 **_values_of(cell.ours, names),
-                **_seeds_of(cell, names),
             }
         )
+        if cell.ours and cell.ours.seeds:
+            lines[-1]["seeds"] = [
+                {**cell.scaled(one.interval)._asdict(), **_values_of(one, names)}
+                for one in cell.ours.seeds
+            ]
+            lines[-1]["sd"] = cell.deviations
     return {"ids": {data: [*names] for data, names in ids.items()}, "cells": lines}
 
 
@@ -158,15 +163,6 @@ def _values_of(ours: Measured | None, ids: Sequence[str]) -> dict[str, Any]:
         return {}
     own = (ours.values.get(name) for name in ids)
     return {"values": [None if value is None else round(value, 6) for value in own]}
-
-
-def _seeds_of(cell: Cell, ids: Sequence[str]) -> dict[str, Any]:
-    if cell.ours is None or not cell.ours.seeds:
-        return {}
-    seeds = [
-        {**cell.scaled(one.interval)._asdict(), **_values_of(one, ids)} for one in cell.ours.seeds
-    ]
-    return {"seeds": seeds, "sd": cell.deviations}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:

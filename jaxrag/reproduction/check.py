@@ -424,6 +424,7 @@ def overview(
     work: Work, needs: Collection[Need], published: PublishedModels, devices: Devices
 ) -> list[str]:
     """Indexes, memory, models to download, and prompt sets of some jobs."""
+    unknown = sorted({n.name.partition("-")[0] for n in needs if n.model and n.costs is None})
     indexes = (
         f"{need.index}; over {need.corpus}"
         + (f", {need.passages:,} passages" if need.passages else "")
@@ -437,14 +438,8 @@ def overview(
         f"Prompts: {', '.join(sets_in_use(work.jobs.values())) or 'none'}",
         "Time of the language models at the speed of runs of --workdir or of --tokens_per_second; "
         "scored texts, trainings and indexes come on top",
-        *_unknown_methods(needs),
+        *([f"Unknown calls: {', '.join(unknown)}: {RECORD_CALLS}"] if unknown else []),
     ]
-
-
-def _unknown_methods(needs: Iterable[Need]) -> list[str]:
-    """A line with the methods whose calls are not known."""
-    names = sorted({n.name.partition("-")[0] for n in needs if n.model and n.costs is None})
-    return [f"Unknown calls: {', '.join(names)}: {RECORD_CALLS}"] if names else []
 
 
 def memory_text(memories: Mapping[str, Mapping[str, MemoryFit]], devices: Devices) -> str:

@@ -145,8 +145,9 @@ class Substitutes:
             settings = Exact(dpr(), metric=settings.metric)  # which has no other passages
         if isinstance(settings, Scann | Exact):
             return self._index(settings)
-        if isinstance(settings, CrossEncoder | QueryLikelihood):
-            return self._reranker(settings)
+        if isinstance(settings, CrossEncoder | QueryLikelihood) and self.reranker:
+            likelihood = self.reranker == QUERY_LIKELIHOOD
+            return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         return self._model(settings)
 
     @property
@@ -175,13 +176,6 @@ class Substitutes:
         if kind is type(index):
             return dataclasses.replace(index, encoder=encoder, metric=metric)
         return kind(encoder, metric)
-
-    def _reranker(self, reranker: Any) -> Any:
-        if not self.reranker:
-            return reranker
-        if self.reranker == QUERY_LIKELIHOOD:
-            return QueryLikelihood()
-        return CrossEncoder(self.reranker)
 
     def _data(self, data: Benchmark | Folder) -> Any:
         """Data in place of a published set, or of the folder of its name at scale small."""
