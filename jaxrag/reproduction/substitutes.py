@@ -141,7 +141,8 @@ class Substitutes:
         if isinstance(settings, Draw) and self.sizes in DRAWN:
             train, test = map(min, (settings.train, settings.test), DRAWN[self.sizes])
             return dataclasses.replace(settings, train=train, test=test)
-        if isinstance(settings, WikiDpr) and self._searches_elsewhere:
+        elsewhere = self.corpus or self.data or self.folders or self.encoder or self.index
+        if isinstance(settings, WikiDpr) and elsewhere:
             settings = Exact(dpr(), metric=settings.metric)  # which has no other passages
         if isinstance(settings, Scann | Exact):
             return self._index(settings)
@@ -150,10 +151,7 @@ class Substitutes:
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         return self._model(settings)
 
-    @property
-    def _searches_elsewhere(self) -> bool:
-        """Whether other passages, encoders or indexes are searched than the paper's."""
-        return bool(self.corpus or self.data or self.folders or self.encoder or self.index)
+
 
     def _model(self, settings: Any) -> Any:
         """Settings with the language model of their role, if they have one."""
