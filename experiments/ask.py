@@ -6,7 +6,8 @@ prints what the model answered directly, its uncertainty u and the threshold, wh
 question and by the pseudo-context, which passages were given to the reader (marked with *) and why,
 and the answer. Settings are changed as for `jaxrag run`. Several questions are answered in one
 batch; ``--json`` prints for each one line with ``question``, ``answer``, ``trace``, ``cost`` and
-``passages``. Models and index are loaded or built first; results are kept in the store.
+``passages``. Models and index are loaded or built first; results are kept in the store. A server
+that does not answer ends it after ten seconds, unless ``--config.model.patience`` is given.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from jaxrag.api.rag import Rag
+from jaxrag.engines.server import Server
 from jaxrag.experiments.configuration import parse_job, script
 from jaxrag.runs.run import Run
 from jaxrag.types import InputError
+
+_PATIENCE = 10.0  # seconds, in place of a run's: who asks sits and waits
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,6 +32,8 @@ def main(argv: Sequence[str]) -> int:
     run, questions, values = parse_job(argv, "ask", kind=Run)
     if not questions:
         raise InputError('give a question in quotes, such as "What is the capital of Peru?"')
+    if isinstance(run.model, Server) and run.model.patience == Server.patience:
+        run = dataclasses.replace(run, model=dataclasses.replace(run.model, patience=_PATIENCE))
     console = Console()
     for answer in Rag(run).answers(questions):
         if values.json:

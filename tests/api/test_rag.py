@@ -1,6 +1,7 @@
 """Answers, searches and reports from Python: what is shown, errors, event loops."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from jaxrag.api.rag import TracedAnswer
 from jaxrag.core.progress import _console
 from jaxrag.evaluation.report.trace import trace_steps
 from jaxrag.experiments import ask
-from jaxrag.types import Passage, Question
+from jaxrag.types import EngineDown, Passage, Question
 from tests.api.small_configs import write_small_configs
 
 TEXT = "a text"
@@ -161,6 +162,18 @@ def test_the_script_prints_the_trace(config: str, capsys: Any) -> None:
     assert shown.count("1. Direct answer") == 2 and "Answer" in shown
     with pytest.raises(jaxrag.InputError, match="give a question in quotes"):
         ask.main(["ask", "--config", config])
+
+
+def test_a_server_that_is_not_there_is_named_within_seconds(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask, "_PATIENCE", 1.0)
+    server = ["--config.model=Server", "--config.model.model=m"]
+    server += ["--config.model.urls=http://127.0.0.1:9/v1"]
+    began = time.monotonic()
+    with pytest.raises(EngineDown, match=r"within 1 s .*127\.0\.0\.1:9/v1/models"):
+        ask.main(["ask", "--config", config, *server, "who"])
+    assert time.monotonic() - began < 9
 
 
 def test_in_a_notebook_text_is_returned_and_not_printed_into_the_cell(monkeypatch: Any) -> None:
