@@ -120,10 +120,9 @@ class Ranking:
 class Generation:
     """Output of a language model for one prompt.
 
-    ``tokens`` are the generated tokens and ``logprobs`` their natural-log probabilities under the
-    model at temperature 1. ``finish_reason`` is "end" after an end token (the last of ``tokens``;
-    not in ``text``), "stop" after a stop string (``text`` ends before it), and "length" after
-    ``max_new_tokens`` tokens.
+    ``logprobs`` are natural-log probabilities of the generated ``tokens`` under the model at
+    temperature 1. ``finish_reason`` is "end" after an end token (the last of ``tokens``; not in
+    ``text``), "stop" after a stop string (``text`` ends before it), "length" at the limit.
 
     Reasoning before the answer (`jaxrag.text.reasoning`), with the blanks after it, is in
     ``reasoning`` and in none of these fields; ``reasoning_tokens`` counts its tokens, and

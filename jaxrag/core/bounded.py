@@ -45,11 +45,7 @@ def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Pop
 class Bounded:
     """A function of JSON values, called in a process that stays open; thread-safe.
 
-    Args:
-      module: the function's module.
-      function: its name; it takes and returns what JSON can hold.
-      seconds: of processor time of a call.
-      memory: bytes of the process's address space.
+    A call takes at most ``seconds`` of processor time, and the process ``memory`` bytes.
     """
 
     def __init__(
@@ -60,12 +56,7 @@ class Bounded:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, **values: Any) -> Any:
-        """The function's value.
-
-        Raises:
-          InputError: the function raised an error; the message is the error's.
-          LimitError: a call takes more than it may.
-        """
+        """The function's value; InputError with its error's message, LimitError beyond limits."""
         line = json.dumps(values, default=str).encode() + b"\n"
         with self._lock:
             process = self._process = self._process or self._start()

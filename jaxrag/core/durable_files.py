@@ -139,10 +139,8 @@ def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        raise InputError(
-            f"{path}: its file system refuses locks ({error.strerror}); choose a directory on a "
-            "disk of this machine."
-        ) from None
+        said = f"{path}: its file system refuses locks ({error.strerror})"
+        raise InputError(f"{said}; choose a directory on a disk of this machine.") from None
     return True
 
 
@@ -170,9 +168,7 @@ LOCKS, PART_LOCKS = ".lock*", ".lock-*"
 def exclusive_directory(directory: Path) -> Iterator[None]:
     """Creates an index directory and locks it against other processes during the block.
 
-    Raises:
-      LockedError: another process holds the lock, or one of `shared_directory`.
-      InputError: the path is a file.
+    LockedError if another process holds it, or a part of it; InputError if the path is a file.
     """
     _make_directory(directory)
     with _lock(directory / ".lock", directory, fcntl.LOCK_EX):
@@ -183,10 +179,8 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
 def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]:
     """Locks a directory for process ``number`` of ``count`` that fill it together.
 
-    Raises:
-      LockedError: a process holds the whole directory or has the same number, or one works there
-        as one of another number of processes.
-      InputError: the path is a file.
+    LockedError if a process holds the whole directory or has the same number, or works there as one
+    of another number of processes; InputError if the path is a file.
     """
     _make_directory(directory)
     others = set(directory.glob(PART_LOCKS)) - set(directory.glob(f".lock-*-of-{count}"))

@@ -21,8 +21,7 @@ Result = TypeVar("Result")
 class FileState(NamedTuple):
     """Size, times and inode of a file; they change with its content, once `settled`.
 
-    Programs that keep the times of files, such as tar, set the modification time; the time of the
-    last change (ctime) is the system's own.
+    ``changed_ns`` (ctime) is the system's own; the modification time is set by programs, too.
     """
 
     path: str
@@ -39,10 +38,7 @@ class FileState(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the last change was over two seconds ago.
-
-        A younger change may be followed by another one with the same times.
-        """
+        """Whether the last change was over two seconds ago; another may have its times before."""
         return time.time() - self.changed_ns / 1e9 > _SETTLED
 
 

@@ -53,10 +53,9 @@ class HashedFile(NamedTuple):
 
 
 def hashed_once(path: Path, records: Path) -> HashedFile:
-    """Hashes a file, unless a record of an earlier time has its hash and the file is unchanged.
+    """Hashes a file, unless its record in the directory ``records`` has its present `FileState`.
 
-    A file in the `FileState` of its record is not read. No record is kept of a file that was
-    changed in the last two seconds, so that it is hashed again. ``records`` is their directory.
+    No record is kept of a file that was changed in the last two seconds.
     """
     state = FileState.of(path)
     settled, record = state.settled, records / f"{digest(state.path)[:16]}.json"
@@ -75,10 +74,7 @@ def hashed_once(path: Path, records: Path) -> HashedFile:
 
 
 def read_as_hashed(items: Iterable[Item], files: Iterable[HashedFile]) -> Iterator[Item]:
-    """Yields items that are read from files; InputError after the last if a file has changed.
-
-    So what is made of all items is made of the content that was hashed.
-    """
+    """Yields items that are read from files; InputError after the last if a file has changed."""
     yield from items
     check_unchanged(file.state for file in files)
 

@@ -90,20 +90,15 @@ def retry_after(response: httpx.Response) -> float | None:
         return None
 
 
-def refusal(status: int, text: str, message: str) -> Exception:
-    """The default error for a refused request: an `InputError`, whatever the status."""
-    return InputError(message)
-
-
 class HttpClient:
     """Sends requests to the least busy server and retries transient failures; thread-safe.
 
     Timeouts, broken connections, status of `TRANSIENT` and responses that are not a JSON
     object, or have over 16 MB or 2 million values and escapes, are retried. A server that failed
     gets no requests for 0.5 to 30 s, twice as long after each consecutive failure, or for as long
-    as it requests; other servers are used meanwhile. A server gets few requests at once first, one
-    more with each prompt answer, and half as many after a failure. Redirects are not followed,
-    cookies not kept. The environment's proxy serves all but this machine and NO_PROXY.
+    as it requests. A server gets few requests at once first, one more with each prompt answer, and
+    half as many after a failure. Redirects are not followed, cookies not kept. The environment's
+    proxy serves all but this machine and NO_PROXY.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
@@ -119,8 +114,7 @@ class HttpClient:
       refused: the error for a status that is not retried, from (status, text, message).
       final: whether a status that would be retried is refused, too, from (status, text).
 
-    Raises:
-      InputError: no address, a malformed one, one with a password, or a number out of range.
+    InputError for no address, a malformed one, one with a password, or a number out of range.
     """
 
     def __init__(
@@ -134,7 +128,9 @@ class HttpClient:
         rate: float | None = None,
         concurrency: int = 64,
         requested_pause: Callable[[httpx.Response], float | None] = retry_after,
-        refused: Callable[[int, str, str], Exception] = refusal,
+        refused: Callable[[int, str, str], Exception] = lambda _, text, message: InputError(
+            message
+        ),
         final: Callable[[int, str], bool] = lambda status, text: False,
     ) -> None:
         if not urls:
@@ -175,15 +171,10 @@ class HttpClient:
     ) -> T:
         """The JSON object of a response, passed through ``read``.
 
-        Args:
-          method, path: "GET" or "POST", and the path below the servers' addresses.
-          body, parameters: sent as JSON, and as the query string.
-          read: parses the object; if it raises `TransientError`, the request is retried.
-          patience: seconds of all attempts, instead of the client's.
-
-        Raises:
-          EngineDown: no server answered within ``patience``.
-          Exception: from ``refused``, for a status that is not retried.
+        If that raises `TransientError`, the request is retried. ``path`` is below the servers'
+        addresses, ``body`` sent as JSON, ``parameters`` as the query; ``patience`` replaces the
+        client's. EngineDown if no server answered in time; for a status that is not retried, the
+        error of ``refused``.
         """
         self._wait_for_rate()
         patience, failures = self._patience if patience is None else patience, 0
@@ -442,9 +433,8 @@ def _encoded(secret: str) -> list[str]:
 def read_key(variable: str) -> str:
     """The key in an environment variable, without white space around it; "" if it is not set.
 
-    Raises:
-      InputError: ``variable`` is not a variable's name (it may be the key itself, so it is not
-        quoted), or the value has spaces or other characters that no key has.
+    InputError if ``variable`` is not a variable's name (it may be the key itself, so it is not
+    quoted), or the value has spaces or other characters that no key has.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
         raise InputError(

@@ -1,8 +1,4 @@
-"""Large JSON files, read element by element in constant memory.
-
-Published sets are often one JSON array of up to several gigabytes. `read_elements` holds one
-element and about one chunk of the file at a time.
-"""
+"""Large JSON files, such as published sets of several gigabytes, read in constant memory."""
 
 from __future__ import annotations
 
@@ -25,11 +21,8 @@ _BLANK = re.compile(r"[ \t\n\r]*")
 def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
     """The objects of a file that is one JSON array, in order; it may be packed.
 
-    Memory: one element and ``chunk`` characters.
-
-    Raises:
-      InputError: not an array, an element that is not an object, invalid JSON or UTF-8, text after
-        the array, or a file cut short; with the element's number.
+    Memory: one element and ``chunk`` characters. InputError, with the element's number, for
+    anything else, invalid JSON or UTF-8, text after the array, or a file cut short.
     """
     with open_packed(path) as stream:
         text = _Text(path, stream, chunk)

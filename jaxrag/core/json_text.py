@@ -36,10 +36,7 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 
 def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:
-    """The object in a JSON file; InputError if it cannot be read or holds another value.
-
-    ``what`` the file should be ("the record of a training") and the ``way_out`` are for the error.
-    """
+    """The object in a JSON file; InputError, with ``what`` it should be and the ``way_out``."""
     try:
         value = parse_json(read_whole(file))
         if not isinstance(value, dict):

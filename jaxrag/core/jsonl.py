@@ -1,7 +1,4 @@
-"""JSONL files that jaxrag writes and reads back; they survive ``kill -9`` and a full disk.
-
-Files that users write are read with `jaxrag.core.jsonl_input`.
-"""
+"""JSONL files that jaxrag writes and reads back; `jaxrag.core.jsonl_input` reads those of users."""
 
 from __future__ import annotations
 
@@ -35,9 +32,7 @@ def write(file: Path, rows: Iterable[Any]) -> None:
 def append(file: Path, lines: Sequence[str]) -> None:
     """Appends encoded lines, on disk when this returns; after an error the file is unchanged.
 
-    Raises:
-      InputError: the disk is full, or the file is a link.
-      OSError: another I/O error.
+    InputError if the disk is full, or the file is a link; OSError for another I/O error.
     """
     if not lines:
         return
@@ -79,18 +74,9 @@ def read(
       fields: types of other fields that every object must have: str, NUMBER, list or dict.
       torn_ok: skip an incomplete last line instead of raising an error.
 
-    Raises:
-      InputError: naming file and line, where a line is incomplete, not a JSON object, or has no
-        string under ``key``, or lacks another field.
+    InputError, with file and line, if a line is incomplete, no JSON object, or lacks a field.
     """
-    lines = _read_with_text(file, {key: str, **(fields or {})}, torn_ok=torn_ok)
-    return [value for _, value in lines]
-
-
-def _read_with_text(
-    file: Path, fields: Mapping[str, Any], *, torn_ok: bool = False
-) -> list[tuple[str, dict[str, Any]]]:
-    """As `read`, with the text of each line."""
+    needed = {key: str, **(fields or {})}
     if not file.is_file():
         return []
     lines = read_whole(file).split(b"\n")
@@ -101,14 +87,14 @@ def _read_with_text(
     for number, line in enumerate(lines, 1):
         try:
             value = parse_json(line)
-            for name, of in fields.items():
+            for name, of in needed.items():
                 if not isinstance(value[name], of):
                     raise TypeError(f"{name} is not {_KINDS[of]}")
         except (ValueError, KeyError, TypeError) as error:
-            problem = f"{file}:{number}: not a JSON object with a {next(iter(fields))!r}"
+            problem = f"{file}:{number}: not a JSON object with a {key!r}"
             reason = f"without {error}" if isinstance(error, KeyError) else error
             raise InputError(f"{problem} ({reason}); remove the line") from error
-        parsed.append((line.decode(), value))
+        parsed.append(value)
     return parsed
 
 
@@ -117,12 +103,11 @@ def reorder(file: Path, question_ids: Sequence[str]) -> None:
 
     InputError if it has a question that is not among them.
     """
-    lines = _read_with_text(file, {"question_id": str})
-    by_id = {value["question_id"]: line for line, value in lines}
-    unknown = by_id.keys() - set(question_ids)
-    if unknown:
+    rows = read(file)
+    by_id = {row["question_id"]: row for row in rows}
+    if unknown := by_id.keys() - set(question_ids):
         some = ", ".join(sorted(unknown)[:5])
         raise InputError(f"{file} has answers to questions that are not in this run: {some}")
     ordered = [by_id[i] for i in question_ids if i in by_id]
-    if ordered != [line for line, _ in lines]:
-        write_text(file, "".join(f"{line}\n" for line in ordered))
+    if ordered != rows:
+        write(file, ordered)

@@ -1,7 +1,6 @@
 """Records that users write or publish: every error names the file, the record and the field.
 
-A record is a line of JSONL (`read_input`), an element of a JSON array
-(`jaxrag.core.json_stream`) or a row of a table (`jaxrag.core.tables`).
+A record is a line of JSONL, an element of a JSON array (`read_elements`) or a table's row.
 """
 
 from __future__ import annotations
@@ -163,9 +162,7 @@ class InputLine(NamedTuple):
 def read_input(path: Path) -> Iterator[InputLine]:
     """The lines of a JSONL file, which may be packed (gzip, bzip2, xz), in order.
 
-    Raises:
-      InputError: a line is blank, not JSON, not an object, names a field twice, or is not UTF-8;
-        or the packed file is damaged.
+    InputError for a line that is no JSON object, or not UTF-8, or names a field twice; for damage.
     """
     with open_packed(path) as lines:
         yield from parse_lines(path, lines)
@@ -191,10 +188,9 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
 def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLine]:
     """Yields the records; fields that are named differently from record to record are refused.
 
-    Raises:
-      InputError: a record lacks a field that others have, and has one with a similar name that
-        they have not, such as "answer" for "answers"; or no record has the field, and one has a
-        text or a list under another name of it.
+    InputError if a record lacks one of the ``optional`` fields that others have, and has one with a
+    similar name that they have not, such as "answer" for "answers"; or if no record has the field,
+    and one has a text or a list under another name of it.
     """
     beside: dict[str, set[str]] = {}
     doubtful: dict[str, tuple[InputLine, str]] = {}

@@ -95,8 +95,7 @@ def _is_member(path: str, name: str) -> bool:
 def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """The files of a tar archive in its order: path, below the archive's, and unpacked content.
 
-    The archive, and each file in it, may be packed. A content must be read before the next is
-    taken. InputError as `open_packed`, and for what is no tar archive.
+    A content must be read before the next is taken. InputError as `open_packed`, or for no archive.
     """
     with open_packed(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:

@@ -1,7 +1,4 @@
-"""Escaping of text from models, questions, passages and files for each form of output.
-
-One function each for a terminal, HTML or SVG, Markdown, CSV and LaTeX.
-"""
+"""Escaping of text from models, questions, passages and files for each form of output."""
 
 from __future__ import annotations
 
@@ -38,9 +35,7 @@ _LATEX = str.maketrans(
 def printable(text: str) -> str:
     """The text without characters that control a terminal or reorder what is displayed.
 
-    Control characters (the escape character among them, so that sequences after it are plain text)
-    and the marks that change the direction of text are removed; unpaired surrogates become "?".
-    Line feeds, tabs and all other characters are kept.
+    Line feeds and tabs stay; unpaired surrogates become "?".
     """
     return _REMOVED.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
@@ -74,8 +69,5 @@ def csv_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """The text on one line of LaTeX, such as a table's cell; it has no command and no formula.
-
-    Letters that are not ASCII are kept: LaTeX reads UTF-8.
-    """
+    """The text on one line of LaTeX, such as a table's cell; it has no command and no formula."""
     return printable(text).translate(_LATEX)

@@ -1,8 +1,4 @@
-"""Progress display of a long job, and its log file.
-
-Progress is a bar on a terminal or in a notebook, otherwise lines of text. The log is JSON lines;
-warnings also go to standard error.
-"""
+"""Progress display of a long job, and its log file."""
 
 from __future__ import annotations
 
@@ -109,11 +105,7 @@ class Advance(Protocol):
     """Callback of a job that finishes items."""
 
     def __call__(self, count: int, note: str = "", *, share: float = 0.0) -> None:
-        """Adds ``count`` finished items and shows ``note``.
-
-        ``share`` is that of the work that is done, where all items advance together and none is
-        finished until nearly the end.
-        """
+        """Adds ``count`` finished items; ``share`` is of the work, where all advance together."""
         ...
 
 
@@ -127,8 +119,9 @@ def progress(
 ) -> Iterator[Advance]:
     """Shows the number of finished items, items per second and the remaining time.
 
-    Rate and remaining time leave out the first items that finish, and the time until then, in which
-    programs may be compiled. The last line has the rate of the whole job.
+    A bar on a terminal or in a notebook, otherwise lines of text. Rate and remaining time leave out
+    the first items that finish, and the time until then, in which programs may be compiled; the
+    last line has the rate of the whole job.
 
     Args:
       total: number of items.
@@ -216,14 +209,7 @@ def duration_text(seconds: float) -> str:
 
 
 class _Job:
-    """Counts finished items, and measures seconds per item after the first that finished.
-
-    Attributes:
-      total, done: see `progress`.
-      start: seconds of the monotonic clock.
-      fresh: items finished since the start.
-      share: see `Advance`.
-    """
+    """Counts items finished since the ``start``, and measures seconds per item after the first."""
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.done, self.start = total, done, time.monotonic()
@@ -231,7 +217,6 @@ class _Job:
         self._first: tuple[float, int] | None = None
 
     def add(self, count: int, note: str, share: float, now: float) -> None:
-        """Adds items that are finished."""
         self.fresh += count
         self.share, self._note = share, note
         if self._first is None and self.fresh:
@@ -254,9 +239,9 @@ class _Job:
     def _seconds_each(self, now: float) -> float:
         """Seconds per item; until more than the first have finished, those of the first."""
         since, before = self._first or (self.start, 0)
-        if self.fresh > before:
-            return (now - since) / (self.fresh - before)
-        return (now - self.start) / self.fresh
+        if self.fresh == before:
+            since, before = self.start, 0
+        return (now - since) / (self.fresh - before)
 
 
 def _rate(items: int, seconds: float) -> str:

@@ -1,11 +1,9 @@
 """Content-addressed store of expensive results, such as generations and searches.
 
-One SQLite file maps a hash of everything that determines a result (operation, identity of the model
-or index with its settings, exact input) to the bytes of the result and the seconds of its
-computation, where they are known. Entries are never changed. Each write is one transaction in
-write-ahead mode: a killed process loses at most the batch that it was writing, and several
-processes of one machine may share the file. Several machines may not: on a network file system it
-is refused.
+One SQLite file maps a hash of all that determines a result (operation, identity of the model or
+index, exact input) to its bytes and the seconds of its computation, where they are known. Each
+write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
+writing. Processes of one machine may share the file; on a network file system it is refused.
 """
 
 from __future__ import annotations
@@ -84,23 +82,15 @@ def checksum(key: bytes, value: bytes, seconds: float | None) -> bytes:
 
 
 def is_intact(key: object, value: object, seconds: object, stored_checksum: object) -> bool:
-    """Whether an entry has the checksum that was stored with it.
-
-    Raises:
-      sqlite3.DatabaseError: the key is damaged, so the entry cannot be named.
-    """
+    """Whether an entry has the checksum that was stored with it; DatabaseError for no key."""
     if not isinstance(key, bytes):  # a damaged file may hold other types
         raise sqlite3.DatabaseError("an entry has lost its key")
-    if not isinstance(value, bytes) or not isinstance(seconds, float | None):
-        return False
-    return checksum(key, value, seconds) == stored_checksum
+    typed = isinstance(value, bytes) and isinstance(seconds, float | None)
+    return typed and checksum(key, value, seconds) == stored_checksum
 
 
 def file_system(path: str | Path) -> str | None:
-    """The type of the file system of ``path``, or of its nearest parent that exists.
-
-    As Linux names it: "ext4", "nfs4", "fuse.gcsfuse". None where the system does not tell.
-    """
+    """The type of the file system of ``path``, as Linux names it ("nfs4"); None if it is unknown."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent
@@ -209,13 +199,12 @@ class Store:
                 execute("INSERT INTO format VALUES (?)", (_VERSION,))
         (version,) = execute("SELECT version FROM format").fetchone()
         if version == 1 and self._read_only:
-            self._columns, version = _COLUMNS.replace("seconds", "NULL"), _VERSION
+            self._columns = _COLUMNS.replace("seconds", "NULL")
         elif version == 1:
             execute("ALTER TABLE entries ADD COLUMN seconds REAL")
             execute("UPDATE format SET version = ?", (_VERSION,))
-            version = _VERSION
         execute("COMMIT")
-        if version != _VERSION:
+        if version not in (1, _VERSION):
             raise InputError(
                 f"{self.path} has store format {version}; this jaxrag reads {_VERSION}: "
                 "choose a new path, or use the version of jaxrag that wrote it."
@@ -282,22 +271,15 @@ class Store:
                 raise
 
     def _producer_id(self, operation: str, identity: str) -> int:
-        number = self._producer_ids.get((operation, identity))
-        if number is not None:
-            return number
-        execute = self._connection.execute
-        execute(
-            "INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)",
-            (operation, identity),
-        )
-        row = execute(
-            "SELECT id FROM producers WHERE operation = ? AND identity = ?", (operation, identity)
-        ).fetchone()
-        if row is None:
-            raise sqlite3.DatabaseError("a row just inserted cannot be found")
-        (producer,) = row
-        self._producer_ids[operation, identity] = producer
-        return producer
+        named = operation, identity
+        if named not in self._producer_ids:
+            execute = self._connection.execute
+            execute("INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)", named)
+            query = "SELECT id FROM producers WHERE operation = ? AND identity = ?"
+            if (row := execute(query, named).fetchone()) is None:
+                raise sqlite3.DatabaseError("a row just inserted cannot be found")
+            (self._producer_ids[named],) = row
+        return self._producer_ids[named]
 
     def producers(self) -> list[Producer]:
         """All producers, sorted by operation and identity; InputError for a damaged file."""

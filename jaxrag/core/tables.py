@@ -33,23 +33,20 @@ def read_table(
       columns: names of the columns of a file without a header line; () for one with a header.
       header: columns that the header line must have.
       separator: between columns; " " stands for any run of spaces and tabs.
-      quoted: cells may be in double quotes, with doubled quotes, tabs and line ends inside, as CSV
-        writers do; otherwise a quote is a character like any other.
+      quoted: cells may be quoted as CSV writers do; otherwise a quote is a character.
       ragged: for files that are published with damaged rows: a row with another number of columns
         is left out, which a warning counts, and quotes may be unbalanced.
       member: the path may also be that of an archive that has the table under this name.
 
-    Raises:
-      InputError: the header lacks a column, a row has another number of columns, a cell is not
-        UTF-8 or has a NUL, a quote is not closed, or the packed file is damaged.
+    InputError if the header lacks a column, a row has another number of columns, a cell is not
+    UTF-8, a quote is not closed, or the packed file is damaged.
     """
     with open_published(path, member) if member else open_packed(path) as stream:
         lines = _decoded(path, stream)
-        rows = (
-            _quoted_rows(path, lines, separator, strict=not ragged)
-            if quoted
-            else _plain_rows(lines, separator)
-        )
+        if quoted:
+            rows = _quoted_rows(path, lines, separator, strict=not ragged)
+        else:
+            rows = _plain_rows(lines, separator)
         names, left_out = list(columns), []
         for number, cells in rows:
             if not names:
@@ -69,10 +66,7 @@ def read_table(
         if left_out:
             _log.warning(
                 "%s: left out %d rows that have not %d columns; the first is on line %d",
-                path,
-                len(left_out),
-                len(names),
-                left_out[0],
+                *(path, len(left_out), len(names), left_out[0]),
             )
 
 

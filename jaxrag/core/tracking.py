@@ -32,13 +32,9 @@ Track = Callable[[int, Mapping[str, Any]], None]
 def tracking(directory: Path, *, after: int = 0, writes: bool = True) -> Iterator[Track]:
     """Opens the trackers that ``$JAXRAG_TRACK`` names for a job; closes them after the block.
 
-    Args:
-      directory: of the job; its config.json, if there is one, is given to Weights & Biases.
-      after: the step after which the job goes on; later ones of an earlier process do not count.
-      writes: False for a process beside the first, which tracks nothing.
-
-    Raises:
-      InputError: the variable has another name, or a package is missing.
+    ``after`` is the step after which the job goes on: later ones of an earlier process do not
+    count. ``writes`` is False for a process beside the first, which tracks nothing. InputError if
+    the variable has another name, or a package is missing.
     """
     modules = trackers() if writes else {}
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,7 @@
 """Building a published set: its questions, the corpus of its own contexts, and their figures.
 
-The published files are read as streams: once for the figures and checks, before anything is
-written, once for the contexts and once for the questions. Memory grows by about 400 bytes for each
-question and each different context.
+The files are read as streams: for the figures and checks, before anything is written, for the
+contexts and for the questions. Memory grows by about 400 bytes a question and different context.
 """
 
 from __future__ import annotations
@@ -106,14 +105,9 @@ def published_files(
 ) -> dict[str, dict[str, Path]]:
     """By split, the paths of its files: those that the user has, or downloaded ones.
 
-    Args:
-      published, downloads: the set, and where its files come from.
-      splits: only these; () is all, of which those are left out whose files the user has not.
-      gold: also download the files that mark gold passages. Those that the user has are used.
-
-    Raises:
-      InputError: an unknown split, the user has the files of none (or not of a split that is
-        named), or a download fails.
+    ``splits`` () is all, of which those are left out whose files the user has not; ``gold`` also
+    downloads the files that mark gold passages. InputError for an unknown split, if the user has
+    the files of none (or not of a split that is named), or a download fails.
     """
     if unknown := [split for split in splits if split not in published.splits]:
         raise InputError(
@@ -135,10 +129,7 @@ def published_files(
 
 
 def _missing_files(published: PublishedSet, directory: Path | None) -> InputError:
-    """The error that a split cannot be read, with all files that are looked for.
-
-    ``directory`` is that of the user; None if the files were to be downloaded.
-    """
+    """The error that a split cannot be read, with all files; ``directory`` is that of the user."""
     lines = []
     for split in published.splits:
         files = published.addresses(split)
@@ -163,10 +154,8 @@ def build_set(
 
     A set that was built from the same files is kept (one of other sizes only with ``any_size``, as
     when it is built), and one that was built from others is replaced when the new one is complete.
-
-    Raises:
-      InputError: a malformed row, a repeated question id, another number of questions than
-        published (which ``any_size`` accepts), or a full disk.
+    InputError for a malformed row, a repeated question id, another number of questions than
+    published (which ``any_size`` accepts), or a full disk.
     """
     directory = set_directory(published.name, cache)
     paths = {name: path for found in files.values() for name, path in found.items()}

@@ -1,8 +1,4 @@
-"""Files of a user converted once for each content, under the cache of runs.
-
-A converted corpus or set of questions lies in a directory whose name has the hash of all that it
-was made from, so that a changed file is converted again and an unchanged one never.
-"""
+"""Files of a user converted once for each content, into directories named by its hash."""
 
 from __future__ import annotations
 
@@ -66,12 +62,10 @@ class QuestionFiles:
           name: of the data set.
           cache: the questions go to ``cache/data/SPLIT-KEY``.
           files, rows: all that the questions are read from, and what reads them.
-          passages, corpus: the corpus, and its name if its gold passages are kept; "" is the
-            questions' own.
+          passages, corpus: the corpus, and its name if its gold passages are kept.
           form: what else decides the rows.
 
-        Raises:
-          InputError: from reading; a gold answer does not fit the task, or is none of the choices.
+        InputError from reading, or if a gold answer does not fit the task or the choices.
         """
         hashed = _hashed(files, cache)
         root = cache / "data" / f"{self.split}-{_key(hashed, form, corpus, passages.identity)}"

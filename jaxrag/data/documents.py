@@ -87,15 +87,13 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
 
 def passages(document: Document, words: int = WORDS) -> list[Passage]:
     """The passages of a document by the rule above, those with the same text once."""
-    chunks, filled = list[list[str]]([[]]), 0
+    chunks: list[list[str]] = [[]]
     for part in re.split(r"\n\s*\n", _HEADING.sub(r"\n\n\g<0>\n\n", document.text)):
         heading = _HEADING.match(part.strip())
         for unit in _units(heading.group(1) if heading else part, words):
-            if heading or filled + _count(unit) > words:
+            if heading or len(chunks[-1]) + len(unit) > words:
                 chunks.append([])
-                filled = 0
-            chunks[-1].append(unit)
-            filled += _count(unit)
+            chunks[-1] += unit
     texts = dict.fromkeys(" ".join(chunk) for chunk in chunks if chunk)
     keeps_id = document.own and len(texts) == 1
     return [
@@ -132,12 +130,7 @@ def questions(file: Path) -> Iterator[Question]:
 
 @dataclasses.dataclass(frozen=True)
 class QuestionFile:
-    """Questions of a file, without gold answers, over the passages of other data.
-
-    Attributes:
-      file: as `questions` reads it.
-      source: whose passages are searched.
-    """
+    """Questions of a ``file`` (`questions`), without gold answers, over a ``source``'s passages."""
 
     file: str
     source: DataSettings
@@ -197,16 +190,12 @@ def _read(file: Path) -> str:
         raise InputError(f"{file}: not UTF-8 ({error.reason}): save it as UTF-8.") from None
 
 
-def _count(text: str) -> int:
-    return len(text.split())
-
-
-def _units(paragraph: str, words: int) -> Iterator[str]:
-    """A paragraph whole if it fits, else its sentences, of which a longer one is cut."""
-    text = " ".join(paragraph.split())
-    for one in sentences(text) if _count(text) > words else [text]:
+def _units(paragraph: str, words: int) -> Iterator[list[str]]:
+    """Words of a paragraph that fits, else of its sentences, of which a longer one is cut."""
+    whole = paragraph.split()
+    for one in sentences(" ".join(whole)) if len(whole) > words else [" ".join(whole)]:
         run = one.split()
-        yield from (" ".join(run[i : i + words]) for i in range(0, len(run), words))
+        yield from (run[i : i + words] for i in range(0, len(run), words))
 
 
 def html_text(text: str) -> tuple[str, str]:
@@ -231,19 +220,16 @@ class _Page(HTMLParser):
         self.title, self._open = "", ""
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Begins a block, a heading, or what is not shown."""
         if tag in self._HIDDEN or tag == "title":
             self._open = tag
         elif tag not in self._INLINE:
             self.parts.append("\n\n# " if re.fullmatch("h[1-6]", tag) else "\n\n")
 
     def handle_endtag(self, tag: str) -> None:
-        """Ends a block."""
         self._open = "" if tag == self._open else self._open
         self.parts += ["\n\n"] * (tag not in self._INLINE)
 
     def handle_data(self, data: str) -> None:
-        """Adds text, whose line ends are spaces."""
         if self._open == "title":
             self.title += data
         elif not self._open:

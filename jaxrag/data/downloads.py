@@ -66,10 +66,8 @@ def is_address(address: str) -> bool:
 class Downloads:
     """Local paths of published files.
 
-    Args:
-      directory: of downloaded and unpacked files; made if need be.
-      source: directory of files that the user has; then nothing is downloaded.
-      pauses: seconds to wait after attempts to download that got nothing; after the last, give up.
+    Downloaded and unpacked files go to ``directory``; with ``source``, the directory of files that
+    the user has, nothing is downloaded. ``pauses`` are seconds between attempts that got nothing.
     """
 
     def __init__(
@@ -83,12 +81,9 @@ class Downloads:
     def get(self, address: str, *, unpack: bool = True) -> Path | None:
         """The path of a published file, which may be packed (`core.packed_files`).
 
-        ``unpack`` takes the file out of an archive that has it; otherwise it is the archive's
-        path. None if the source directory has neither.
-
-        Raises:
-          InputError: the address does not give the file, or another one than is recorded; or the
-            disk is full.
+        Without ``unpack``, of one in an archive the archive's path. None if the source directory
+        has neither. InputError if the address does not give the file, or another one than is
+        recorded, or the disk is full.
         """
         place, _, member = address.partition("#")
         if self.source is None:

@@ -16,9 +16,8 @@
 - Every fourth country, in a fixed pseudo-random order that begins with the sovereign states, is a
   training country. Questions that need countries of both splits are left out.
 
-The file's first line has its source, SHA-256 of the articles and of the builder, and the codes of
-the sovereign states in that order. Then come the questions in pseudo-random order and the passages
-by country. A passage's id begins with the code of its country: "fr-geography-0".
+The first line has SHA-256 of articles and builder, and the codes of the sovereign states in that
+order. A passage's id begins with the code of its country: "fr-geography-0".
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ _WORDS = 50
 class Factbook:
     """Questions and passages made from the CIA World Factbook.
 
-    The split is by country, so that no fact of a training question occurs in a test question.
     Questions are in pseudo-random order, so that the first few hundred have all kinds. A question's
     id begins with its kind: "capital:fr".
 
@@ -76,8 +74,7 @@ class Factbook:
     def load(self, cache: Path) -> Dataset:
         """Loads the data set; the first time, writes it under ``cache`` in some seconds.
 
-        Raises:
-          InputError: ``countries`` is out of range, or so few have no question in the split.
+        InputError if ``countries`` is out of range, or so few have no question in the split.
         """
         root = _written(Path(cache), self.countries)
         passages = Passages.open(root / "passages")

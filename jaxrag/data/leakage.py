@@ -42,12 +42,7 @@ def question_hash(text: str) -> int:
 
 
 class QuestionSet(NamedTuple):
-    """Questions as far as it matters here.
-
-    Attributes:
-      name: for messages, such as "nq test".
-      hashes: of the questions' normalised texts, unsigned 64-bit integers in ascending order.
-    """
+    """Hashes of questions' normalised texts, ascending unsigned 64-bit integers, with their name."""
 
     name: str
     hashes: np.ndarray
@@ -61,13 +56,10 @@ def question_set(name: str, texts: Iterable[str]) -> QuestionSet:
 def evaluated_sets(
     evaluated: Iterable[Dataset], training: Iterable[DataSettings] = (), cache: Path | None = None
 ) -> list[QuestionSet]:
-    """All questions that a training must not see.
+    """All questions that a training must not see: those of the data that its job evaluates.
 
-    Args:
-      evaluated: the data that the job evaluates.
-      training: settings of its training data: of each built published set among them, the split
-        that papers evaluate counts as well.
-      cache: where published sets are built.
+    Of each published set among the ``training`` data that is built in the ``cache``, the split that
+    papers evaluate counts as well.
     """
     found = [
         question_set(f"the evaluated data {one.label}", (q.text for q in one.questions))
@@ -94,16 +86,10 @@ def without_leaks(
     leakage: Leakage,
     field: str = "config.leakage",
 ) -> list[T]:
-    """The training examples to use, of those whose questions may be evaluated, too.
+    """The training examples to use; ``texts`` has the question of each.
 
-    Args:
-      training, texts: the examples, and the question of each.
-      evaluated: see `evaluated_sets`.
-      leakage: what to do.
-      name, field: of the training data, and of the setting ``leakage``, for messages.
-
-    Raises:
-      InputError: some questions are evaluated, too, and ``leakage`` is "refuse"; or none is left.
+    ``name`` of the data and ``field`` of the setting are for messages. InputError if some questions
+    are ``evaluated``, too, and ``leakage`` is "refuse"; or none is left.
     """
     texts = list(texts)
     hashes = np.fromiter(map(question_hash, texts), np.uint64, len(texts))
@@ -153,14 +139,9 @@ def check_evaluation(
 ) -> None:
     """Checks that checkpoints were not trained on the questions that are evaluated with them.
 
-    Args:
-      questions, name: the evaluated data.
-      checkpoints: pairs of a setting and the directory that it names; directories without a record
-        of what they were trained on are not checked.
-      leakage: "keep" evaluates all the same, "drop" is refused, too: evaluated data stay whole.
-
-    Raises:
-      InputError: a checkpoint was trained on some of them.
+    ``checkpoints`` are pairs of a setting and the directory that it names; one without a record of
+    what it was trained on is not checked. InputError if one was trained on some of the questions,
+    unless ``leakage`` is "keep".
     """
     for setting, directory in checkpoints:
         file = Path(directory).expanduser() / TRAINED_ON
@@ -183,11 +164,7 @@ def check_evaluation(
 
 
 def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str = "") -> None:
-    """Records the questions that a checkpoint was trained on, in its directory.
-
-    The questions of ``begun_with``, the directory of the checkpoint that training started from,
-    are counted as well if it has a record.
-    """
+    """Records in a checkpoint's directory what it, and what it ``begun_with``, was trained on."""
     hashes = question_set("", texts).hashes
     before = Path(begun_with).expanduser() / TRAINED_ON
     if begun_with and before.is_file():

@@ -24,11 +24,7 @@ class Unbuilt(NamedTuple):
 
 
 def origins(settings: DataSettings) -> list[dict[str, str | int]]:
-    """What the published sets among the settings are: for a run's record, so that tables match.
-
-    Each has the set's name, its split, how many questions that has as published, the corpus that is
-    searched, licence and address of the set.
-    """
+    """What the published sets among the settings are, for a run's record."""
     found = []
     for one in _benchmarks(settings):
         published = named_set(one.name)

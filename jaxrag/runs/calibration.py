@@ -1,8 +1,7 @@
 """Thresholds of gates that are given as the share of questions that retrieve, such as "ratio:0.75".
 
-A gate's threshold in nats, or its smallest F1, belongs to a language model. What can be compared
-between models is the share of questions for which a gate retrieves; the threshold for it is a
-quantile of the gate's score over training questions.
+A threshold in nats, or of F1, belongs to a language model. The share can be compared between
+models; the threshold for it is a quantile of the gate's score over training questions.
 """
 
 from __future__ import annotations
@@ -57,16 +56,9 @@ def calibrated(
     """The run with a number as its gate's threshold, and how that was found.
 
     The gate scores the first `QUESTIONS` questions of the training split of the run's data, in a
-    run of its own in ``workdir``/calibration. What the store has is not computed again.
-
-    Returns:
-      The run, and {} if its gate's threshold is a number already; else the ratio that was wanted
-      and the one that was reached on the training questions, the threshold, and the questions'
-      data and number.
-
-    Raises:
-      InputError: the data have no training split, or training questions are evaluated, too, and
-        ``leakage`` is not "keep".
+    run of its own in ``workdir``/calibration. Of a gate whose threshold is a number, the record is
+    {}. InputError if the data have no training split, or training questions are evaluated, too, and
+    ``leakage`` is not "keep".
     """
     gate = getattr(run.method, "gate", None)
     if not isinstance(gate, Calibrated) or gate.ratio is None:
@@ -111,12 +103,7 @@ def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, 
     t lies in the middle between two neighbouring scores, so that no score equals it; it is 0, or
     just above the largest finite score, for the largest and the smallest share. Of two thresholds
     as near, the smaller one is taken, which retrieves more often. Infinite scores are above all.
-
-    Returns:
-      t and the share.
-
-    Raises:
-      InputError: there are no scores.
+    InputError if there are no scores.
     """
     if not scores.size:
         raise InputError(
@@ -133,11 +120,7 @@ def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, 
 
 
 def training_split(data: Any) -> Any:
-    """Settings of the training questions of some data.
-
-    Raises:
-      InputError: there are none.
-    """
+    """Settings of the training questions of some data; InputError if there are none."""
     if isinstance(data, Draw):
         return dataclasses.replace(data, part="train")
     split = getattr(data, "split", None)

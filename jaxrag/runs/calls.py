@@ -29,15 +29,10 @@ RECORD_CALLS = "run a few questions with these settings, then python -m jaxrag.r
 
 
 class CostRow(NamedTuple):
-    """Mean costs of a method's questions.
+    """Mean costs of a method's questions, of one ``kind`` such as "yes_no" and one prompt set.
 
-    Attributes:
-      method: the run's name, without settings such as "u=0.001".
-      prompts: the reader's prompt set.
-      kind: of the questions, such as "open" or "yes_no".
-      questions: their number.
-      costs: means of a question by name: the costs that a run records ("llm_calls",
-        "prompt_tokens", "new_tokens", "searches" and others), and "passages" given to the reader.
+    ``method`` is the run's name, without settings such as "u=0.001"; ``costs`` are means of a
+    question by name, as a run records them ("llm_calls" and others), and "passages" read.
     """
 
     method: str
@@ -48,13 +43,9 @@ class CostRow(NamedTuple):
 
 
 def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, float] | None:
-    """Expected costs of a question; None if a kind has no row.
+    """Expected costs of a question, averaged over numbers of kinds; None if a kind has no row.
 
     The row is that of the run's name, or else of its method's, with the same prompt set.
-
-    Args:
-      run: the run.
-      kinds: numbers of questions of each kind, over which the costs are averaged.
     """
     rows = [_row(run, kind) for kind in kinds]
     if not rows or None in rows:
@@ -82,11 +73,7 @@ def read_table(file: Path) -> dict[tuple[str, str, str], CostRow]:
 
 
 def rows_of(path: str | Path) -> Iterator[CostRow]:
-    """The rows of a recorded run, one for each kind of its questions.
-
-    Raises:
-      InputError: ``path`` is no run directory.
-    """
+    """The rows of a recorded run, one for each kind of its questions."""
     run = read_run(path)
     method: Any = run.config["method"]
     costs: dict[str, list[dict[str, float]]] = {}

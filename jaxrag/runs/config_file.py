@@ -20,8 +20,7 @@ _QUOTED = 300  # characters of an error in a config file that a message quotes
 def load(spec: str, *, kind: Any = Job) -> Any:
     """The job of a config file, written as ``PATH`` or ``PATH:VARIANT``.
 
-    Raises:
-      InputError: no such file, no ``get_config`` in it, no such variant, or not a job of ``kind``.
+    InputError if there is no such file, ``get_config`` or variant, or it is no job of ``kind``.
     """
     given, _, variant = spec.partition(":")
     path = find(given)
@@ -41,11 +40,7 @@ def load(spec: str, *, kind: Any = Job) -> Any:
 
 
 def load_module(path: str) -> Any:
-    """The module that a file of Python is.
-
-    Raises:
-      InputError: it is not one, or has an error.
-    """
+    """The module that a file of Python is; InputError if it is not one, or has an error."""
     spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a config file: its name must end in .py.")
@@ -59,8 +54,7 @@ def load_module(path: str) -> Any:
 def find(path: str) -> str:
     """Path of a config file; configs/NAME.py that is not there is the one installed with jaxrag.
 
-    Raises:
-      InputError: there is no such file.
+    InputError if there is no such file.
     """
     if Path(path).is_file():
         return path

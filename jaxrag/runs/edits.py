@@ -50,15 +50,10 @@ class _UnknownSettingError(InputError):
 def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
     """A copy of a dataclass with some of its settings changed.
 
-    Classes are chosen before their own settings are set, whatever the order of ``changes``. Every
-    changed dataclass is constructed, and so validated, again.
-
-    ``changes`` are new values by dotted names relative to ``value``: texts, numbers, tuples of
-    these, None, or a dataclass that fits the field's type.
-
-    Raises:
-      InputError: no such setting (the message names the nearest), or a text that does not fit the
-        type of its field.
+    Classes are chosen before their own settings are set, whatever the order of ``changes``: new
+    values by dotted names, which are texts, numbers, tuples of these, None, or a dataclass that
+    fits the field's type. InputError for an unknown setting (the message names the nearest), or a
+    value that does not fit.
     """
     split = {tuple(key.split(".")): text for key, text in changes.items()}
     try:
@@ -73,21 +68,15 @@ def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
 
 def settings(value: Any, name: str) -> dict[str, Any]:
     """All settings in a tree of dataclasses by their dotted names, parents before children."""
-    found = {}
-    for field, entry in _children(value):
+    found, entries = {}, {}
+    if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
+        entries = {str(number): entry for number, entry in enumerate(value)}
+    elif dataclasses.is_dataclass(value):
+        entries = {one: getattr(value, one) for one in _fields(value) if hasattr(value, one)}
+    for field, entry in entries.items():
         found[f"{name}.{field}"] = entry
         found |= settings(entry, f"{name}.{field}")
     return found
-
-
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
-        yield from ((str(number), entry) for number, entry in enumerate(value))
-    elif dataclasses.is_dataclass(value):
-        for field in _fields(value):
-            entry = getattr(value, field, _REQUIRED)
-            if entry is not _REQUIRED:
-                yield field, entry
 
 
 def _fields(kind: Any) -> list[str]:
@@ -103,25 +92,27 @@ def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
         below.setdefault(first, {})[tuple(rest)] = text
     if isinstance(value, tuple):
         return _edited_items(value, below, hint, name)
-    if isinstance(value, type):
-        return _made(value, below, name)
-    if not below:
+    if not below and not isinstance(value, type):
         return value
     if value is None or value is _REQUIRED:
         raise InputError(
             f"--{name}.{next(iter(below))}: {name} is not set; choose its class first, "
             f"--{name}={_listed(choices(hint))}."
         )
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+    if not dataclasses.is_dataclass(value):
         raise _UnknownSettingError(f"{name}.{next(iter(below))}", [name])
-    with _of_own_file(type(value)):
-        return dataclasses.replace(value, **_edited_fields(value, below, name))
-
-
-def _of_own_file(kind: type) -> contextlib.AbstractContextManager[None]:
-    """Names the line of an error in a class of a file of the user's own."""
-    own = kind.__module__.startswith("config_")
-    return explained(inspect.getfile(kind)) if own else contextlib.nullcontext()
+    kind = value if isinstance(value, type) else type(value)
+    own = kind.__module__.startswith("config_")  # of a file of the user's own: errors name its line
+    with explained(inspect.getfile(kind)) if own else contextlib.nullcontext():
+        given = _edited_fields(value, below, name)
+        if not isinstance(value, type):
+            return dataclasses.replace(value, **given)
+        for field in _fields(kind):
+            if field not in given and _current(kind, field) is _REQUIRED:
+                raise InputError(
+                    f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too."
+                )
+        return kind(**given)
 
 
 def _given(hint: Any, given: Any, name: str) -> Any:
@@ -162,18 +153,6 @@ def _current(value: Any, field: str) -> Any:
     return found.default
 
 
-def _made(kind: type, below: Mapping[str, Changes], name: str) -> Any:
-    """An instance of a dataclass with changes to its defaults."""
-    with _of_own_file(kind):
-        given = _edited_fields(kind, below, name)
-        for field in _fields(kind):
-            if field not in given and _current(kind, field) is _REQUIRED:
-                raise InputError(
-                    f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too."
-                )
-        return kind(**given)
-
-
 def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: str) -> tuple:
     numbers = [str(number) for number in range(len(value))]
     for number in below:
@@ -202,11 +181,7 @@ def _without_none(hint: Any) -> tuple[Any, ...]:
 
 
 def _read(hint: Any, text: str, name: str) -> Any:
-    """The value, or the class, that ``text`` means for a field of type ``hint``.
-
-    Raises:
-      InputError: the text fits no alternative of the type.
-    """
+    """The value, or the class, that ``text`` means for a field of type ``hint``; else InputError."""
     if text == "None" and type(None) in _alternatives(hint):
         return None
     if found := {**choices(hint), **named_values(hint)}:
@@ -228,11 +203,7 @@ def _read(hint: Any, text: str, name: str) -> Any:
 
 
 def _own_class(hint: Any, text: str, name: str) -> type:
-    """The dataclass that FILE.py:CLASS names, for a field of type ``hint``.
-
-    Raises:
-      InputError: there is no such file or class, or it lacks members of the type.
-    """
+    """The dataclass that FILE.py:CLASS names, for a field of type ``hint``; else InputError."""
     file, _, wanted = text.rpartition(":")
     if not Path(file).expanduser().is_file():
         raise InputError(f"--{name} is {text!r}: there is no file {file}.")
@@ -250,11 +221,7 @@ def _own_class(hint: Any, text: str, name: str) -> type:
 
 
 def _read_plain(hint: Any, text: str, name: str) -> Any:
-    """``text`` as a value of a type other than a dataclass.
-
-    Raises:
-      ValueError: the text is not a value of the type; the message says what is.
-    """
+    """``text`` as a value of a type other than a dataclass; ValueError that says what is one."""
     if get_origin(hint) is Literal:
         known = {str(one): one for one in get_args(hint)}
         if text not in known:
@@ -296,10 +263,7 @@ def _listed(names: Any) -> str:
 
 @functools.cache
 def choices(hint: Any) -> dict[str, type]:
-    """The dataclasses that fit a field of some type, by name; empty if it takes plain values.
-
-    The name of a method's Config is that of its module.
-    """
+    """The dataclasses that fit a field of some type, by name; empty if it takes plain values."""
     kinds = []
     for one in _without_none(hint):
         if dataclasses.is_dataclass(one):

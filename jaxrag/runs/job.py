@@ -57,10 +57,8 @@ def trained(checkpoint: Path) -> Outcome:
 def job_directory(workdir: str | Path, record: Mapping[str, Any]) -> Iterator[Path]:
     """The directory, made or gone on with, locked and with the log open.
 
-    Of several processes of one job (`jax.distributed`) the first does so for all.
-
-    Raises:
-      InputError: it belongs to a job with other settings, or another process works there.
+    Of several processes of one job (`jax.distributed`) the first does so for all. InputError if it
+    belongs to a job with other settings, or another process works there.
     """
     if jax.process_index():
         yield Path(workdir)
@@ -72,10 +70,7 @@ def job_directory(workdir: str | Path, record: Mapping[str, Any]) -> Iterator[Pa
 def locate_file(spec: str, name: str, *, field: str, made: str) -> Path:
     """The file that a field of a job names: itself, or the directory that holds it as ``name``.
 
-    ``made`` says in the error what makes such files.
-
-    Raises:
-      InputError: there is none.
+    InputError if there is none; ``made`` says in it what makes such files.
     """
     path = Path(spec).expanduser()
     file = path / name if path.is_dir() else path

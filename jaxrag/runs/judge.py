@@ -54,16 +54,11 @@ class Judge:
 
     @one_start()
     def judge(self, run: Path) -> int:
-        """Judges all answers of a run that have gold answers, into the run's `FILE`.
+        """Judges all answers of a run that have gold answers, into its `FILE`; counts the errors.
 
         Replies come from the store where they are known, so the same call goes on after an
-        interruption. An empty answer is incorrect, without a call.
-
-        Returns:
-          Number of answers whose judgement ended in an error.
-
-        Raises:
-          InputError: it is no run, it has no such answer, or the model or the prompts do not fit.
+        interruption. An empty answer is incorrect, without a call. InputError if it is no run, has
+        no such answer, or the model or the prompts do not fit.
         """
         meaning = "for a correct and an incorrect answer"
         template = prompts.load(self.prompts).role_with_words(ROLE, 2, meaning)
@@ -115,7 +110,6 @@ class Judge:
         return load_model(self.model, cache)
 
     async def _reply(self, line: Mapping[str, Any], tools: Tools) -> str:
-        """The model's reply about one answer."""
         reader = Reader(prompts=self.prompts, answer_tokens=self.tokens)
         question = Question(line["question_id"], line["question"], ())
         gold = "; ".join(map(str, line["gold_answers"]))

@@ -1,8 +1,7 @@
 """Loads data sets and models, opens indexes, and builds them one at a time.
 
-Models and indexes stay in memory between the jobs of a process, a notebook's for example, as long
-as what they were made from stays as it is. That is looked up once in a job, so that a job answers
-by what its files hold at its start.
+Models and indexes stay in memory between the jobs of a process as long as what they were made from
+stays as it is, which is looked up once in a job.
 """
 
 from __future__ import annotations
@@ -162,9 +161,8 @@ load_model = Kept(_load_model, lambda settings, cache: (cache.absolute(), _state
 def check_model(settings: ModelSettings, cache: Path) -> None:
     """Checks a model before an index is built, without using the devices' memory.
 
-    Raises:
-      InputError: its checkpoint is missing, or its server lacks the model.
-      EngineDown: its server does not answer.
+    InputError if its checkpoint, or on its server the model, is missing; EngineDown if that is
+    silent.
     """
     checkpoint = settings.checkpoint
     if checkpoint is None:
@@ -186,8 +184,7 @@ def release(keep: Collection[Any] = ()) -> None:
 def release_programs() -> None:
     """Releases all compiled programs; later calls read theirs again from the cache on disk.
 
-    On a CPU, the programs of a training take several hundred megabytes and thousands of memory
-    mappings; Linux allows a process 65,530 mappings by default.
+    A training's take hundreds of megabytes on a CPU, and mappings, of which Linux allows 65,530.
     """
     jax.clear_caches()
     gc.collect()
@@ -257,9 +254,7 @@ def describe_job(job: Any) -> dict[str, Any]:
     """The fields of a job as plain JSON, for the record in its directory.
 
     "prompt_files" has digests of the contents of the user's own prompt files, if the job has any.
-
-    Raises:
-      InputError: such a file is missing or invalid.
+    InputError if such a file is missing or invalid.
     """
     found = {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
     own = prompts.own_files(found)

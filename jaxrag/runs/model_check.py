@@ -105,10 +105,7 @@ def shown_prompts(
 ) -> Iterator[tuple[str, str]]:
     """Roles of a reader's prompts, each with an example as the model sees it; () are all.
 
-    Special tokens are written out. A server that applies its own template gets messages.
-
-    Raises:
-      InputError: the set lacks a role.
+    A server that applies its own template gets messages. InputError if the set lacks a role.
     """
     known, encode = prompts.load(reader.prompts), encoder_of(model)
     passages = known.render([_PASSAGE])
@@ -195,11 +192,7 @@ def _answers(answers: Sequence[str]) -> CheckResult:
 
 
 def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | Replies]:
-    """Yields the model's answers to `QUESTIONS`, then the result of each check as it ends.
-
-    Raises:
-      InputError: the set of prompts has no role "direct".
-    """
+    """Yields the model's answers to `QUESTIONS`, then the result of each check as it ends."""
     template = prompts.load(reader.prompts).role("direct")
     asked = _prompts(template, len(QUESTIONS))
     options: dict[str, Any] = {"max_new_tokens": reader.answer_tokens, "stop": template.stop}
@@ -288,9 +281,7 @@ def check_before(
     """Asks the first easy questions, through the store, before a run asks its own.
 
     A model that passed once with these prompts and this limit of tokens is not asked again.
-
-    Raises:
-      InputError: the model fails; the message says what was seen and how to go on.
+    InputError if the model fails; the message says what was seen and how to go on.
     """
     known = prompts.load(reader.prompts)
     parts = llm.identity, prompts.content_digest(reader.prompts), str(reader.answer_tokens)

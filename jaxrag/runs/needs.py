@@ -30,11 +30,8 @@ class Requiring(Protocol):
 def check_needs(run: RunSettings, *, given: Mapping[str, HelperTool] | None = None) -> None:
     """Checks, before anything is loaded, that the settings meet the method's needs.
 
-    ``given`` are helpers that need no settings, as in `load`.
-
-    Raises:
-      InputError: something is missing, or a file of prompts cannot be read; the message names the
-        setting or the file.
+    ``given`` are helpers that need no settings. InputError names what is missing, or a file of
+    prompts that cannot be read.
     """
     prompts.own_files(describe(run.method))
     needs = run.needs

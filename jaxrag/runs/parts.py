@@ -55,9 +55,8 @@ def with_loadable_index(run: Settings) -> Settings:
 def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
     """The data set, built on first use, and the questions of the run.
 
-    Raises:
-      InputError: the data cannot be loaded, there is no question, none has a gold answer, or a
-        checkpoint was trained on some of them.
+    InputError if the data cannot be loaded, there is no question, none has a gold answer, or a
+    checkpoint was trained on some of them.
     """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
@@ -85,11 +84,7 @@ def _checkpoints(run: RunSettings) -> list[tuple[str, str]]:
 
 
 def open_index(run: RunSettings, cache: Path) -> Retriever | TextRetriever:
-    """The index of the run's corpus, built if necessary.
-
-    Raises:
-      InputError: the run has no index, or an existing index does not match its settings.
-    """
+    """The index of the run's corpus, built if necessary; InputError if the run has none."""
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
     return open_index_over(run.index, run.data, cache)
@@ -101,13 +96,9 @@ def load_tools(
 ) -> tuple[Tools, dict[str, Any]]:
     """The models, index and helpers of a run, as its method uses them; without its questions.
 
-    ``given`` are loaded helpers by the method's field.
-
-    Returns:
-      The tools, and the identities of language model, retriever and reranker.
-
-    Raises:
-      InputError: something cannot be loaded, or does not meet the method's needs.
+    ``given`` are loaded helpers by the method's field. Beside the tools it returns the identities
+    of language model, retriever and reranker. InputError if something cannot be loaded, or does not
+    meet the method's needs.
     """
     needs, given = run.needs, given or {}
     language_model = functools.partial(language_model_of, run, cache)

@@ -34,11 +34,7 @@ class Placement:
     index_memory: float = 0.0
 
     def apply(self, settings: Any) -> Any:
-        """Sets this placement in the settings of an engine, or of an exact index.
-
-        Raises:
-          InputError: the engine has no such setting.
-        """
+        """Sets this placement in the settings of an engine, or of an exact index, or InputError."""
         given = {name: value for name, value in dataclasses.asdict(self).items() if value}
         gigabytes = given.pop("index_memory", 0.0)
         if isinstance(settings, Exact):
@@ -98,11 +94,7 @@ def on_engine(
 
 
 def as_vllm(settings: Local) -> Vllm:
-    """The same checkpoint by vLLM; the embedded default in float32, as our engine runs it.
-
-    Raises:
-      InputError: its matrices are quantised, which vLLM does in other ways.
-    """
+    """The same checkpoint by vLLM; the embedded default in float32, as our engine runs it."""
     if settings.quantization:
         raise InputError(
             f"{settings.name} has quantization {settings.quantization!r}, which is the local "
@@ -113,11 +105,7 @@ def as_vllm(settings: Local) -> Vllm:
 
 
 def read_servers(given: list[str]) -> dict[str, str]:
-    """Addresses by model name, of texts NAME=URL or URL; several of a model with commas.
-
-    Raises:
-      InputError: an address is not one of HTTP.
-    """
+    """Addresses by model name, of texts NAME=URL or URL; several of a model with commas."""
     addresses = {}
     for text in given:
         name, _, url = text.rpartition("=") if not text.startswith("http") else ("", "", text)

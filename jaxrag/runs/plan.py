@@ -44,15 +44,12 @@ from jaxrag.types import InputError, Question
 
 
 def plan(run: Run, workdir: str | Path = "") -> list[tuple[str, str]]:
-    """Plans what `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
+    """Plans what `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``: lines of a table.
 
-    Returns:
-      What is planned, and in words: "method", "data", "run"; the language model ("model") and the
-      method's helpers, by the fields of their settings, such as "gate.judge"; "index" for a method
-      that searches, "store", and the expected costs (see `jaxrag.runs.calls`).
-
-    Raises:
-      InputError: the run would be refused, as far as known without models and index.
+    They have names: "method", "data", "run"; the language model ("model") and the method's helpers,
+    by the fields of their settings, such as "gate.judge"; "index" for a method that searches,
+    "store", and the expected costs (see `jaxrag.runs.calls`). InputError if the run would be
+    refused, as far as known without models and index.
     """
     cache, helpers = Path(run.cache), run.needs.helpers.items()
     run = with_loadable_index(run)
@@ -150,11 +147,7 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> str:
 
 
 def plan_job(job: Any) -> list[tuple[str, str]]:
-    """The data sets and indexes of a job that is no run: field and size, or the build command.
-
-    Data sets are in fields whose names end in "data". An index is planned over each corpus of the
-    job's data.
-    """
+    """The data sets and indexes of a job that is no run: field and size, or the build command."""
     cache = Path(getattr(job, "cache", "") or getattr(getattr(job, "run", None), "cache", ""))
     lines, indexes, corpora = [], dict[str, IndexSettings](), dict[str, Passages]()
     for name, entry in settings(job, "job").items():
@@ -165,8 +158,7 @@ def plan_job(job: Any) -> list[tuple[str, str]]:
             continue
         data: Any = entry
         if missing := unbuilt(data, cache):
-            text = (f"{one.name}: {one.size}; build it: {one.command}" for one in missing)
-            lines += [(field, one) for one in text]
+            lines += [(field, f"{m.name}: {m.size}; build it: {m.command}") for m in missing]
             continue
         dataset = load_data(data, cache)
         sizes = _sizes(len(dataset.questions), len(dataset.passages))

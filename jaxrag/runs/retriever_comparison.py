@@ -97,11 +97,9 @@ class RetrieverComparison:
 
         Each row has means with 95 % intervals and the number of questions, and paired differences
         to the first retriever. ``rankings-N.jsonl`` has the passages found for each question of row
-        N, and its metrics. After an interruption the same call adds the missing rows.
-
-        Raises:
-          InputError: data or an index cannot be loaded, a retriever was trained on some of the
-            questions, or ``workdir`` belongs to another job.
+        N, and its metrics. After an interruption the same call adds the missing rows. InputError if
+        data or an index cannot be loaded, a retriever was trained on some of the questions, or
+        ``workdir`` belongs to another job.
         """
         cache = Path(self.cache)
         self._check_training(cache)
@@ -246,8 +244,7 @@ def visible(
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
     """The questions of a data set whose relevant passages are known.
 
-    Raises:
-      InputError: there is none.
+    InputError if there is none.
     """
     found = [question for question in dataset.questions if dataset.gold.get(question.id)]
     if not found:
@@ -258,8 +255,7 @@ def known(dataset: Dataset, limit: int = 0) -> list[Question]:
 def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
     """The questions for which a relevant passage is known or, with ``answers``, an open answer.
 
-    Raises:
-      InputError: there is none.
+    InputError if there is none.
     """
     found = [
         question

@@ -47,8 +47,7 @@ class Share:
     def joined(self) -> bool:
         """Puts all shares together in the run's directory; False in all processes but the first.
 
-        Raises:
-          InputError: another process stopped early; the answers of the others are kept.
+        InputError if another process stopped early; the answers of the others are kept.
         """
         number, count = jax.process_index(), jax.process_count()
         if count > 1:
@@ -62,11 +61,7 @@ class Share:
 def opened(
     workdir: Path, record: Mapping[str, Any], questions: Sequence[Question]
 ) -> Iterator[Share]:
-    """This process's share of a run, its directories open for writing.
-
-    Raises:
-      InputError: ``workdir`` holds a run with another record.
-    """
+    """This process's share of a run, its directories open; InputError for another run's."""
     number, several = jax.process_index(), jax.process_count() > 1
     # the whole run's first: another run's directory is refused before anything is computed
     paths = [] if number else [workdir]
@@ -95,12 +90,7 @@ def answered(workdir: Path) -> frozenset[str]:
 def put_together(
     workdir: Path, whole: RunDirectory, questions: Sequence[Question], processes: int
 ) -> None:
-    """Copies the answers of all processes into the run directory.
-
-    Raises:
-      InputError: a process's directory is not there, or a process stopped before it was done; the
-        answers of the others are kept.
-    """
+    """Copies the answers of all processes into the run directory, or InputError if some lack."""
     for process in range(processes):
         share = share_directory(workdir, process)
         if not (share / "config.json").is_file():

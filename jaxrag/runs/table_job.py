@@ -53,9 +53,7 @@ class TableJob:
     def execute(self, workdir: str | Path) -> Outcome:
         """Executes the run, then writes the table.
 
-        Raises:
-          InputError: questions failed (the same call asks these again), or what the run and
-            `lines` raise.
+        InputError if questions failed; the same call asks these again.
         """
         directory, path = Path(workdir) / RUN, Path(workdir) / self.file
         if failed := self.run.execute(directory).errors:

@@ -81,7 +81,7 @@ def with_dpr_gold(rows: Iterator[SetRow], files: Iterable[Path]) -> Iterator[Set
     ``positive_ctxs``, on which DPR is trained: the annotated one of NQ, else the passage with the
     answer that BM25 ranks first. Memory: about 150 bytes for each question of the files.
 
-    ``files`` are JSON files such as biencoder-nq-train.json; errors as `read_dpr_training`.
+    Errors are those of `read_dpr_training`.
     """
     gold = _first_positives(tuple(FileState.of(path) for path in files))
     for row in rows:

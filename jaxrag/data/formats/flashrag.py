@@ -34,15 +34,9 @@ def read_flashrag(
     - HotpotQA and 2WikiMultiHopQA: ``metadata`` has the paragraphs and the titles of the supporting
       ones, which become contexts and gold passages. MuSiQue: only the supporting ones.
 
-    Args:
-      path: the file.
-      task: of the questions; "" is yes_no for those whose answer is true or false, else open.
-      titles_of: name of a corpus in which a passage's id is its title; the supporting titles are
-        gold passages of it too.
-      where: which lines are read; None is all.
-
-    Raises:
-      InputError: a line is not such an object.
+    ``task`` "" is yes_no for questions whose answer is true or false, else open; ``titles_of`` is
+    the name of a corpus in which a passage's id is its title, of which the supporting titles are
+    gold, too; ``where`` says which lines are read. InputError for other lines.
     """
     pooled = functools.cache(lambda: ids_of_titles(map(_contexts, read_input(path))))
     for line in well_named(read_input(path), "choices", "metadata"):

@@ -33,14 +33,11 @@ def read_hotpot(
 
     Args:
       path: the file: ``_id``, ``question``, ``answer``, ``supporting_facts`` as [title, number of
-        the sentence], ``context`` as [title, sentences], and others that are not used.
+        the sentence], ``context`` as [title, sentences]; else InputError.
       titles_of: name of a corpus in which a passage's id is its title; "" for none.
       title_ids: a context's id is its title, instead of a hash of title and text.
       aliases: other names of an answer, by ``answer_id``.
       answered: False for test files, which have no answers.
-
-    Raises:
-      InputError: an element is not such an object.
     """
 
     def contexts_of(element: InputLine) -> tuple[Passage, ...]:
@@ -66,10 +63,7 @@ def read_hotpot(
 def paragraphs(
     record: InputLine, field: str, found: Sequence[tuple[str, Any]], *, title_ids: bool = False
 ) -> tuple[Passage, ...]:
-    """Passages of (title, sentences), without repetitions and those that have no sentence.
-
-    ``field`` of ``record`` holds them, which errors name.
-    """
+    """Passages of (title, sentences), without repetitions and those that have no sentence."""
     passages = []
     for title, sentences in found:
         if sentences:

@@ -23,12 +23,8 @@ _BEIR = ("query-id", "corpus-id", "score")
 def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
     """Judgements in TREC's form: query, 0, passage, grade, between tabs or spaces.
 
-    Grades below 0, which some tracks use for spam, are kept as 0: not relevant. ``corpus`` is the
-    name of the passages' corpus.
-
-    Raises:
-      InputError: a line has not four columns, a grade is no number, or a pair is judged twice with
-        different grades.
+    Grades below 0, which some tracks use for spam, are kept as 0: not relevant. InputError if a
+    line has not four columns, a grade is no number, or a pair has two grades.
     """
     rows = read_table(path, columns=("query", "iteration", "passage", "grade"), separator=" ")
     return _by_query(rows, "query", "passage", "grade", corpus)
@@ -43,17 +39,12 @@ def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
 
 
 def read_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:
-    """The judged queries of a table (id, tab, text) in its order.
+    """The judged queries of a table (id, tab, text) in its order; ``judged_in`` is for errors.
 
-    Queries without judgements are left out; ``judged_in`` is the judgements' file, for errors.
-
-    Raises:
-      InputError: a row has not two columns, an id occurs twice, or a judged query is not there.
+    InputError if a row has not two columns, an id occurs twice, or a judged query is not there.
     """
-    queries = (
-        (row, row.string("id"), row.string("text"))
-        for row in read_table(path, columns=("id", "text"))
-    )
+    rows = read_table(path, columns=("id", "text"))
+    queries = ((row, row.string("id"), row.string("text")) for row in rows)
     yield from _judged(queries, path, judgements, judged_in)
 
 
