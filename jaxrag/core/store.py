@@ -90,7 +90,7 @@ def is_intact(key: object, value: object, seconds: object, stored_checksum: obje
 
 
 def file_system(path: str | Path) -> str | None:
-    """The type of the file system of ``path``, as Linux names it ("nfs4"); None if it is unknown."""
+    """The type of the file system of ``path``, as Linux names it ("nfs4"); None if unknown."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent

@@ -42,7 +42,7 @@ def question_hash(text: str) -> int:
 
 
 class QuestionSet(NamedTuple):
-    """Hashes of questions' normalised texts, ascending unsigned 64-bit integers, with their name."""
+    """Ascending unsigned 64-bit hashes of questions' normalised texts, and their name."""
 
     name: str
     hashes: np.ndarray

@@ -19,7 +19,7 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -181,7 +181,7 @@ def _without_none(hint: Any) -> tuple[Any, ...]:
 
 
 def _read(hint: Any, text: str, name: str) -> Any:
-    """The value, or the class, that ``text`` means for a field of type ``hint``; else InputError."""
+    """The value, or class, that ``text`` means for a field of type ``hint``; else InputError."""
     if text == "None" and type(None) in _alternatives(hint):
         return None
     if found := {**choices(hint), **named_values(hint)}:
