@@ -111,28 +111,13 @@ class Config:
 CONFIG = """
 import dataclasses
 
-from jaxrag.methods import dtr
 from jaxrag.runs.config_file import load
-from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import Top
 from {package}.helper import LengthHelper, TrainLength
 from {package}.method import Config
 
 
-@dataclasses.dataclass(frozen=True)
-class LongGate:
-    longest: int = 15
-
-    async def __call__(self, episode):
-        size = len(episode.question.text)
-        return episode.decided("long", size > self.longest, value=size, threshold=self.longest)
-
-
 def get_config(variant="answer"):
     run = load({small!r})
-    if variant == "gate":
-        method = dtr.Config(LongGate(), OnePath(n=2), Top(k=1), run.method.reader)
-        return dataclasses.replace(run, method=method)
     if variant == "train":
         return TrainLength(run.data, run.cache)
     return dataclasses.replace(run, method=Config(run.method.reader))
@@ -207,20 +192,3 @@ def test_trained_planned_stored_recorded_and_reported(
     assert report(["report", f"--runs={workdir}", f"--out={page}"]) == 0
     assert "by_length" in capsys.readouterr().out
     assert "by_length" in page.read_text() and "by_length" in page.with_suffix(".md").read_text()
-
-
-def test_a_gate_in_a_config_file(config: str, tmp_path: Path) -> None:
-    """Its decisions are recorded and reported, and its setting is changed by the command line."""
-    name, workdir = "--config.method.gate.longest", tmp_path / "gate"
-    sizes = [len(record["question"]) for record in _records(f"{config}:gate", workdir / "default")]
-    middle = sorted(sizes)[len(sizes) // 2]
-    for record in _records(f"{config}:gate", workdir / "middle", f"{name}={middle}"):
-        gate, searches = record["trace"]["gate"], record["cost"].get("searches", 0)
-        assert (gate["name"], gate["threshold"]) == ("long", middle)
-        assert gate["retrieve"] == (len(record["question"]) > middle) == bool(searches)
-    assert min(sizes) <= middle < max(sizes)
-
-
-def _records(config: str, workdir: Path, *changes: str) -> list[Any]:
-    assert main(["run", f"--config={config}", f"--workdir={workdir}", *changes]) == 0
-    return list(read_run(workdir).records)
