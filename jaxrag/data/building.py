@@ -67,12 +67,9 @@ class SplitFigures:
 class BuiltSet:
     """A built set; plain JSON in the manifest of its directory.
 
-    Attributes:
-      absent: splits whose files were not there.
-      shared: questions of one split whose normalised text is in another, by "split/split".
-      contexts: number of its own contexts ("passages").
-      files: bytes and SHA-256 of the files that were read, by published name.
-      format: version of the conversion.
+    ``absent`` are splits whose files were not there; ``shared`` counts the questions of one split
+    whose normalised text is in another, by "split/split"; ``files`` has bytes and SHA-256 of those
+    that were read, by published name.
     """
 
     name: str

@@ -89,8 +89,7 @@ def convert_corpus(
 ) -> Passages:
     """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` if it is not there.
 
-    ``files`` are all that they are read from, of which errors name the first; ``form`` is what
-    else decides the passages.
+    ``files`` are all that they are read from, ``form`` is what else decides them.
     """
     hashed = _hashed(files, cache)
     root = cache / "data" / f"corpus-{_key(hashed, form)}"

@@ -53,10 +53,7 @@ class Document(NamedTuple):
 
 
 def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
-    """The documents in and below a folder, by path, but for those below the folder ``leave``.
-
-    InputError if there is none, or names a file that is damaged or too long.
-    """
+    """The documents in and below a folder, by path, but for those below ``leave``."""
     leave, whole = leave and Path(os.path.realpath(leave)), Path(os.path.realpath(folder))
     if leave in (whole, *whole.parents):
         raise InputError(f"{leave} holds the documents: write the data set to another directory.")
@@ -156,10 +153,7 @@ def question_id(text: str) -> str:
 def write_folder(
     folder: Path, corpus: Iterable[Passage], asked: Sequence[Question] = ()
 ) -> tuple[int, int]:
-    """Writes corpus.jsonl, and queries.jsonl if there are questions; returns the row counts.
-
-    InputError if there is no passage, or two have the same id.
-    """
+    """Writes corpus.jsonl, and queries.jsonl if there are questions; returns the row counts."""
     kept = dict.fromkeys(corpus)
     if (twice := first_twice(one.id for one in kept)) is not None:
         raise InputError(f"Two passages have the id {twice!r}: give documents other ids.")

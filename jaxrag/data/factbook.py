@@ -72,10 +72,7 @@ class Factbook:
             )
 
     def load(self, cache: Path) -> Dataset:
-        """Loads the data set; the first time, writes it under ``cache`` in some seconds.
-
-        InputError if ``countries`` is out of range, or so few have no question in the split.
-        """
+        """Loads the data set; the first time, writes it under ``cache`` in some seconds."""
         root = _written(Path(cache), self.countries)
         passages = Passages.open(root / "passages")
         return read_dataset("factbook", root / "questions", passages, split=self.split)
@@ -84,8 +81,7 @@ class Factbook:
 def _written(cache: Path, countries: int) -> Path:
     """Directory with ``questions`` and ``passages`` under ``cache``; written if not complete.
 
-    Kept are the passages of the selected countries, and the questions whose gold passages are all
-    among them. The directory's name is the one that the builder gave it.
+    Kept are the selected countries' passages, and the questions whose gold is all among them.
     """
     lines = read_input(FILE)
     head = next(lines).fields

@@ -7,9 +7,9 @@ models; the threshold for it is a quantile of the gate's score over training que
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -32,36 +32,19 @@ DIRECTORY = "calibration"
 """In a run's directory: the run of the training questions."""
 
 
-@runtime_checkable
-class Calibrated(Protocol):
-    """A gate whose threshold may be a ratio."""
-
-    @property
-    def ratio(self) -> float | None:
-        """The share of questions that shall retrieve; None if the threshold is a number."""
-        ...
-
-    def score(self, trace: Mapping[str, Any]) -> float:
-        """The score of a question: it retrieves if this is above the threshold."""
-        ...
-
-    def with_threshold(self, threshold: float) -> Self:
-        """The gate with another threshold of the score."""
-        ...
-
-
 def calibrated(
     run: Any, workdir: Path, execute: Callable[[Any, Path], Any]
 ) -> tuple[Any, dict[str, Any]]:
     """The run with a number as its gate's threshold, and how that was found.
 
-    The gate scores the first `QUESTIONS` questions of the training split of the run's data, in a
-    run of its own in ``workdir``/calibration. Of a gate whose threshold is a number, the record is
-    {}. InputError if the data have no training split, or training questions are evaluated, too, and
-    ``leakage`` is not "keep".
+    Such a gate has `ratio`, None if its threshold is a number, `score`, from a trace, above whose
+    threshold it retrieves, and `with_threshold`. It scores the first `QUESTIONS` questions of the
+    training split of the run's data, in a run of its own in ``workdir``/calibration; the record is
+    {} without a ratio. InputError if there is no training split, or training questions are
+    evaluated, too, and ``leakage`` is not "keep".
     """
-    gate = getattr(run.method, "gate", None)
-    if not isinstance(gate, Calibrated) or gate.ratio is None:
+    gate: Any = getattr(run.method, "gate", None)
+    if getattr(gate, "ratio", None) is None:
         return run, {}
     sub = dataclasses.replace(
         run,

@@ -237,10 +237,7 @@ def _index_lock(passages: Passages, cache: Path) -> Path:
 
 
 def describe(value: Any) -> Any:
-    """Settings as plain JSON; with the fields of a dataclass, "is" names its class.
-
-    A method's Config is named by the method: every method's settings are called Config.
-    """
+    """Settings as plain JSON; "is" names a dataclass, or the method whose Config it is."""
     if isinstance(value, tuple):
         return [describe(one) for one in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

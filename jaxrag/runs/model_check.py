@@ -1,8 +1,7 @@
 """Checks a language model before its numbers are believed: `jaxrag check-model`, and each run.
 
-A model is asked easy questions with a run's own prompts. What it writes shows whether template,
-ends, tokenizer and engine fit it: turns that do not end, reasoning that does not, scores that
-differ from the generation's own.
+What it writes to easy questions, in a run's own prompts, shows whether template, ends, tokenizer
+and engine fit it.
 """
 
 from __future__ import annotations

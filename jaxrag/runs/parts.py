@@ -37,10 +37,7 @@ Settings = TypeVar("Settings", bound=RunSettings)
 
 
 def with_loadable_index(run: Settings) -> Settings:
-    """The run with an exact index in place of ScaNN's where that cannot be loaded.
-
-    ScaNN runs on Linux on x86-64 alone. Exact search finds what its approximate one looks for.
-    """
+    """The run with an exact index in place of ScaNN's, which runs on Linux on x86-64 alone."""
     index = run.index
     if not isinstance(index, Scann) or not run.needs.search:
         return run
@@ -55,8 +52,7 @@ def with_loadable_index(run: Settings) -> Settings:
 def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
     """The data set, built on first use, and the questions of the run.
 
-    InputError if the data cannot be loaded, there is no question, none has a gold answer, or a
-    checkpoint was trained on some of them.
+    InputError if there is no question, none has an answer, or a checkpoint was trained on some.
     """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])

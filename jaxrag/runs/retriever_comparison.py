@@ -1,8 +1,7 @@
 """Compares retrievers on the same questions: recall@k, MRR, nDCG, answers in the passages found.
 
-A data set needs no answers for this: relevance judgements suffice, graded ones too. Where it has
-none, the measure is whether a gold answer occurs in the passages found (the "top-k accuracy" of
-Karpukhin et al. 2020).
+Relevance judgements suffice, graded ones too. Without, the measure is whether a gold answer occurs
+in the passages found (the "top-k accuracy" of Karpukhin et al. 2020).
 """
 
 from __future__ import annotations
@@ -97,9 +96,7 @@ class RetrieverComparison:
 
         Each row has means with 95 % intervals and the number of questions, and paired differences
         to the first retriever. ``rankings-N.jsonl`` has the passages found for each question of row
-        N, and its metrics. After an interruption the same call adds the missing rows. InputError if
-        data or an index cannot be loaded, a retriever was trained on some of the questions, or
-        ``workdir`` belongs to another job.
+        N, and its metrics. After an interruption the same call adds the missing rows.
         """
         cache = Path(self.cache)
         self._check_training(cache)
@@ -242,10 +239,7 @@ def visible(
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
-    """The questions of a data set whose relevant passages are known.
-
-    InputError if there is none.
-    """
+    """The questions of a data set whose relevant passages are known; InputError if none is."""
     found = [question for question in dataset.questions if dataset.gold.get(question.id)]
     if not found:
         raise InputError(f"No question of {dataset.name} has known gold passages.")
@@ -253,10 +247,7 @@ def known(dataset: Dataset, limit: int = 0) -> list[Question]:
 
 
 def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
-    """The questions for which a relevant passage is known or, with ``answers``, an open answer.
-
-    InputError if there is none.
-    """
+    """Questions with a known relevant passage or, if ``answers``, an open answer; or InputError."""
     found = [
         question
         for question in dataset.questions
@@ -280,10 +271,7 @@ def grades_of(dataset: Dataset, question: Question) -> Mapping[str, int]:
 def answer_rank(
     question: Question, found: Sequence[Passage], normalization: Normalization = "squad"
 ) -> float | None:
-    """Rank from 1 of the first passage with a gold answer; infinity if none has.
-
-    None where `holds_answer` is not defined.
-    """
+    """Rank from 1 of the first passage with a gold answer, or infinity; None as `holds_answer`."""
     if holds_answer(question, None) is None:
         return None
     ranked = enumerate(found, 1)

@@ -48,10 +48,7 @@ def settings_record(
 
 
 def _described_method(method: Method) -> dict[str, Any]:
-    """A method's settings without its helpers', which are recorded by their identities.
-
-    So a checkpoint may be moved, or run with another batch size.
-    """
+    """A method's settings without its helpers', which are recorded by their identities."""
     found = describe(method)
     for field in needs_of(method).helpers:
         *parents, last = field.split(".")

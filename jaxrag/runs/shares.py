@@ -1,8 +1,7 @@
 """A run that several processes answer (`jax.distributed`): each a share of the questions.
 
 Every process has models of its own, on its own devices, and answers every n-th question into a run
-directory of its own below the run's. Once all are done, the first puts their answers together. An
-answer depends on its question alone, so that it is the one that a single process gives.
+directory of its own below the run's. Once all are done, the first puts their answers together.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class Share:
     track: Track
 
     def joined(self) -> bool:
-        """Puts all shares together in the run's directory; False in all processes but the first.
-
-        InputError if another process stopped early; the answers of the others are kept.
-        """
+        """Puts all shares together in the run's directory; False in all processes but the first."""
         number, count = jax.process_index(), jax.process_count()
         if count > 1:
             jax.distributed.shutdown()  # waits for the others

@@ -51,10 +51,7 @@ class TableJob:
         raise NotImplementedError
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Executes the run, then writes the table.
-
-        InputError if questions failed; the same call asks these again.
-        """
+        """Executes the run, then writes the table; InputError if questions failed."""
         directory, path = Path(workdir) / RUN, Path(workdir) / self.file
         if failed := self.run.execute(directory).errors:
             raise InputError(

@@ -80,8 +80,6 @@ def with_dpr_gold(rows: Iterator[SetRow], files: Iterable[Path]) -> Iterator[Set
     Questions are matched by their normalised texts. A question's gold passage is the first of
     ``positive_ctxs``, on which DPR is trained: the annotated one of NQ, else the passage with the
     answer that BM25 ranks first. Memory: about 150 bytes for each question of the files.
-
-    Errors are those of `read_dpr_training`.
     """
     gold = _first_positives(tuple(FileState.of(path) for path in files))
     for row in rows:
