@@ -85,8 +85,9 @@ def is_intact(key: object, value: object, seconds: object, stored_checksum: obje
     """Whether an entry has the checksum that was stored with it; DatabaseError for no key."""
     if not isinstance(key, bytes):  # a damaged file may hold other types
         raise sqlite3.DatabaseError("an entry has lost its key")
-    typed = isinstance(value, bytes) and isinstance(seconds, float | None)
-    return typed and checksum(key, value, seconds) == stored_checksum
+    if not isinstance(value, bytes) or not isinstance(seconds, float | None):
+        return False
+    return checksum(key, value, seconds) == stored_checksum
 
 
 def file_system(path: str | Path) -> str | None:
