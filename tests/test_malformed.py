@@ -40,8 +40,7 @@ from jaxrag.steps import prompts
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
 from tests.evaluation.test_records import whole_run
-from tests.faults.damage import DAMAGES
-from tests.faults.world import SECONDS
+from tests.faults.damage import DAMAGES, SECONDS
 from tests.methods.ars.bandit import small_table
 from tests.methods.ars.bandit.test_trained import PARAMS
 from tests.models.bert import small_bert

@@ -40,6 +40,8 @@ def test_full_disk(tmp_path) -> None:
         )  # as ArrayRecord raises it
     with pytest.raises(InputError, match=r"open files .*ulimit -n"), explain_limits(tmp_path):
         raise OSError(errno.EMFILE, "Too many open files")
+    with pytest.raises(InputError, match="may not grow so large"), explain_limits(tmp_path):
+        raise OSError(errno.EFBIG, "File too large")
     with pytest.raises(RuntimeError, match="another error"), explain_limits(tmp_path):
         raise RuntimeError("another error")
     with pytest.raises(PermissionError), explain_limits(tmp_path):

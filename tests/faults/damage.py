@@ -5,7 +5,6 @@ import ctypes
 import dataclasses
 import io
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 from jaxrag.experiments.configuration import script
 from jaxrag.runs import loading
 
+SECONDS = 30.0  # until an error must have come
 DEEP = b"[" * 100_000
 CANARY = "canary7f3a9c"
 KEYS = {
@@ -146,17 +146,6 @@ def as_a_user() -> Iterator[None]:
     finally:
         rights[0] = effective
         system.capset(thread, rights)
-
-
-@contextlib.contextmanager
-def limited(size: int) -> Iterator[None]:
-    """No file grows beyond ``size`` bytes: writes fail then, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def allow(directory: Path) -> None:

@@ -275,8 +275,7 @@ COMPLETION_FIELDS = {
 
 def strict(asked: Asked) -> Any:
     """Knows the fields of OpenAI's interface only."""
-    known = CHAT_FIELDS if asked.chat else COMPLETION_FIELDS
-    if unknown := sorted(set(asked.body) - known):
+    if unknown := sorted(set(asked.body) - CHAT_FIELDS):
         return 400, {"error": {"message": f"Unrecognized request argument: {unknown[0]}"}}
     return plain(asked)
 
@@ -534,15 +533,6 @@ def few_at_once(handler: Handler, asked: Asked) -> Any:
     return plain(asked)
 
 
-def one_at_a_time(handler: Handler, asked: Asked) -> Any:
-    """Works on one request after the other, those included whose clients have gone."""
-    with handler.server.lock:
-        handler.server.free = max(getattr(handler.server, "free", 0.0), time.monotonic()) + 0.06
-        wait = handler.server.free - time.monotonic()
-    time.sleep(wait)
-    return plain(asked)
-
-
 # The modes ------------------------------------------------------------------------------------
 
 ROOM = {"method.reader.answer_tokens": 80, "method.reader.passage_tokens": 80}
@@ -587,8 +577,6 @@ MODES: dict[str, Mode] = {
     "prompts must be strings": COMPLETIONS(string_prompts),
     "transformers serve": COMPLETIONS(transformers_serve),
     "strict chat": Mode(strict),
-    "strict completions": COMPLETIONS(strict),
-    "strict chat, sampled": DTR(strict, settings=SAMPLED),
     "max_completion_tokens": DTR(newer_limit, settings=ONE, most=MOST),
     "max_tokens unknown": DTR(
         refused_if(lambda asked: "max_tokens" in asked.body, "Unrecognized argument: max_tokens")
@@ -638,10 +626,8 @@ MODES: dict[str, Mode] = {
     "500 for logprobs 0": COMPLETIONS_DTR(vllm_tpu, settings=SHORT),
     "own defaults": Mode(own_defaults),
     "own defaults, sampled": DTR(own_defaults, settings=SAMPLED),
-    "own defaults, completions": COMPLETIONS(own_defaults),
     # stop strings: the token that meets one belongs to the generation (engines/prompts.py), so it
     # counts in u; where a server does not list it, u is that of the others, and the run says so
-    "stop": Mode(stopping, (Right(counted=(-0.25,)),), settings=STOPS),
     "stop left in the text": Mode(
         functools.partial(stopping, kept=True),
         (Right(counted=(-0.25,)),),
@@ -847,10 +833,5 @@ MODES: dict[str, Mode] = {
     # more requests than a server can take
     "few requests at once": Mode(
         talk=few_at_once, methods=("dtr",), settings={"limit": 24, "model.patience": 3.0}
-    ),
-    "one request at a time": Mode(
-        talk=one_at_a_time,
-        methods=("dtr",),
-        settings={"limit": 60, "model.timeout": 1.5, "model.patience": 3.0},
     ),
 }
