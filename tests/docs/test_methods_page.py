@@ -115,19 +115,6 @@ def test_references_name_headings_of_the_pages():
     assert found > 50  # else they are written in a way that is not recognised
 
 
-def test_no_file_refers_to_numbered_methods_sections():
-    # "METHODS section 4.2" was of notes that the repository does not contain
-    old = re.compile(r"METHODS\s+(?:#\s+)?(?:sections?\s|eq\s|Fig\s|\d)")
-    found = [
-        str(path.relative_to(ROOT))
-        for folder in ("jaxrag", "configs", "experiments", "benchmarks", "docs", "tests")
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in (".py", ".toml", ".md") and path != Path(__file__)
-        if old.search(path.read_text("utf-8"))
-    ]
-    assert not found
-
-
 def test_headings_are_unique():
     all_of_them = re.findall(r"^#+ (.+)$", PAGE, re.M)
     assert len(all_of_them) == len(set(all_of_them))

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.core.jsonl_input import InputLine
-from jaxrag.data.dataset import GoldPassage, SetRow
+from jaxrag.data.dataset import GoldPassage, SetRow, context
 from jaxrag.data.formats.dpr import answer_list, read_dpr_table, read_dpr_training
+from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.published import read_kilt
 from jaxrag.types import InputError, Passage, Question
 
@@ -19,6 +20,33 @@ from jaxrag.types import InputError, Passage, Question
 def jsonl(path, *rows):
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return path
+
+
+def test_flashrag_questions_options_and_verdicts(tmp_path):
+    path = jsonl(
+        tmp_path / "test.jsonl",
+        {"id": "test_0", "question": 'who is "é"?', "golden_answers": ["A", "B", "A"]},
+        {"id": "test_1", "question": "q", "golden_answers": [0], "choices": ["x", "y"]},
+        {"id": "test_2", "question": "q", "golden_answers": ["y"], "choices": ["x", "y"]},
+        {"id": 3, "question": "is it", "golden_answers": [False], "metadata": {"passage": "No."}},
+        {
+            "id": "4",
+            "question": "when",
+            "golden_answers": ["1981"],
+            "metadata": {"title": "B", "text": "In 1981.", "answer_start": 3},
+        },
+        {"id": "5", "question": "what", "golden_answers": ["x"], "metadata": {"text": "other"}},
+    )
+    boolq, squad = context("", "No."), context("B", "In 1981.")
+    assert list(read_flashrag(path)) == [
+        SetRow(Question("test_0", 'who is "é"?', ("A", "B"))),
+        SetRow(Question("test_1", "q", ("x",), ("x", "y"))),
+        SetRow(Question("test_2", "q", ("y",), ("x", "y"))),
+        SetRow(Question("3", "is it", ("no",), task="yes_no"), (GoldPassage(boolq.id),), (boolq,)),
+        SetRow(Question("4", "when", ("1981",)), (GoldPassage(squad.id),), (squad,)),
+        SetRow(Question("5", "what", ("x",))),
+    ]
+    assert {row.question.task for row in read_flashrag(path, task="open")} == {"open"}
 
 
 def test_kilt(tmp_path):
