@@ -11,8 +11,7 @@ may read what another has half written; JAX then warns, which is ignored, and co
 
 After the last test of a file, its loaded models are dropped. Compiled programs stay for the next
 files, which need many of them again, until a process holds too much memory. What is imported before
-the first test is kept out of garbage collection, which would take half a second each time. The peak
-memory of each process is printed at the end.
+the first test is kept out of garbage collection, which would take half a second each time.
 """
 
 import atexit
@@ -24,7 +23,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,8 +44,6 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the pr
 # Without LLVM's optimisations, and without the emitters that lower each fusion through MLIR.
 FEW_OPTIMISATIONS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 MOST_MEMORY = 1.4  # GB that a process may hold between two files without a garbage collection
-
-_PEAKS = pytest.StashKey[list[float]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,33 +100,6 @@ def _collect() -> None:
 def _held() -> float:
     """Memory that this process holds, in GB; where the system does not tell, the most it held."""
     if sys.platform != "linux":
-        return _peak()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e9
-
-
-def _peak() -> float:
-    """Most memory that this process has held, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist sends its peak to the process above it."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is None:
-        session.config.stash.setdefault(_PEAKS, []).append(_peak())
-    else:
-        output["peak"] = _peak()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Collects the peak of a worker."""
-    peak = getattr(node, "workeroutput", {}).get("peak", 0.0)
-    node.config.stash.setdefault(_PEAKS, []).append(peak)
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Prints the peaks."""
-    peaks = " and ".join(f"{peak:.1f}" for peak in config.stash.get(_PEAKS, []))
-    terminalreporter.write_line(f"peak memory of each process: {peaks} GB")

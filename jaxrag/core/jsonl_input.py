@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.packed_files import count_lines, open_packed
@@ -28,6 +28,7 @@ _ALSO_CALLED: dict[str, tuple[str, ...]] = {
 }
 """Words in other names of a field, singular."""
 _log = logging.getLogger("jaxrag")
+T = TypeVar("T")
 
 
 class InputLine(NamedTuple):
@@ -47,11 +48,7 @@ class InputLine(NamedTuple):
 
     def string(self, field: str, *, optional: bool = False) -> str:
         """A field's non-blank string; if ``optional``, also blank, or "" where missing or null."""
-        value = self._value(field, optional=optional)
-        if value is None and optional:
-            return ""
-        if not isinstance(value, str):
-            raise self.error(field, f"is {type_name(value)}; a string is needed")
+        value = self._typed(field, str, "a string", optional=optional) or ""
         if not optional and not value.strip():
             raise self.error(field, "is blank")
         return self._checked_unicode(field, value)
@@ -73,10 +70,7 @@ class InputLine(NamedTuple):
 
     def boolean(self, field: str) -> bool:
         """A field's true or false."""
-        value = self._value(field, optional=False)
-        if not isinstance(value, bool):
-            raise self.error(field, f"is {type_name(value)}; true or false is needed")
-        return value
+        return self._typed(field, bool, "true or false")
 
     def strings(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
         """A field's list of non-blank strings; only if optional may it be empty or missing."""
@@ -109,11 +103,7 @@ class InputLine(NamedTuple):
 
     def items(self, field: str, *, optional: bool = False, needed: str = "a list") -> list[Any]:
         """A field's list (in errors ``needed``); only if optional may it be empty or missing."""
-        value = self._value(field, optional=optional)
-        if value is None and optional:
-            return []
-        if not isinstance(value, list):
-            raise self.error(field, f"is {type_name(value)}; {needed} is needed")
+        value = self._typed(field, list, needed, optional=optional) or []
         if not value and not optional:
             raise self.error(field, "is an empty list")
         return value
@@ -143,6 +133,13 @@ class InputLine(NamedTuple):
         if not isinstance(value, dict):
             raise self.error(field, f"has {type_name(value)} where an object is needed")
         return self._replace(fields=value, inside=inside)
+
+    def _typed(self, field: str, kind: type[T], needed: str, *, optional: bool = False) -> T:
+        value = self._value(field, optional=optional)
+        missing = optional and value is None
+        if not missing and not isinstance(value, kind):
+            raise self.error(field, f"is {type_name(value)}; {needed} is needed")
+        return value
 
     def _value(self, field: str, *, optional: bool) -> Any:
         if field not in self.fields and not optional:
