@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.packed_files import count_lines, open_packed
@@ -28,7 +28,6 @@ _ALSO_CALLED: dict[str, tuple[str, ...]] = {
 }
 """Words in other names of a field, singular."""
 _log = logging.getLogger("jaxrag")
-T = TypeVar("T")
 
 
 class InputLine(NamedTuple):
@@ -134,7 +133,7 @@ class InputLine(NamedTuple):
             raise self.error(field, f"has {type_name(value)} where an object is needed")
         return self._replace(fields=value, inside=inside)
 
-    def _typed(self, field: str, kind: type[T], needed: str, *, optional: bool = False) -> T:
+    def _typed(self, field: str, kind: type, needed: str, *, optional: bool = False) -> Any:
         value = self._value(field, optional=optional)
         missing = optional and value is None
         if not missing and not isinstance(value, kind):
