@@ -39,21 +39,6 @@ def test_lines_are_those_on_which_rows_begin(tmp_path):
     ]
 
 
-def test_without_quoting_a_quote_is_a_character(tmp_path):
-    path = tmp_path / "rows.tsv"
-    path.write_text('1\t"what" is\n2\t"open\n')
-    rows = read_table(path, columns=("id", "text"))
-    assert [row.fields["text"] for row in rows] == ['"what" is', '"open']
-
-
-def test_runs_of_spaces_separate_columns(tmp_path):
-    path = tmp_path / "qrels.txt"
-    path.write_text("19335 Q0  1017759\t0\n")
-    (row,) = read_table(path, columns=("q", "i", "p", "g"), separator=" ")
-    assert row.fields == {"q": "19335", "i": "Q0", "p": "1017759", "g": "0"}
-    assert row.integer("g") == 0
-
-
 def test_damaged_rows_are_left_out_and_counted(tmp_path, caplog):
     path = tmp_path / "rows.tsv"
     path.write_text("id\ttext\n1\tone\nbroken\n2\ttwo\nalso\tbroken\there\n")

@@ -105,21 +105,6 @@ def test_opening_reads_no_passage(cache):
         data.passages[0]
 
 
-def test_judged_passages_keep_their_grades(tmp_path):
-    """TREC's judgements: 0 is judged and not relevant; corpora are kept apart."""
-    judged = (GoldPassage(str(n), "msmarco", n) for n in range(3))
-    gold = (*judged, GoldPassage("x", "other"))
-    write_questions(
-        tmp_path / "sets" / "msmarco", {"dev": [LabelledQuestion(Question("q", "t", ("a",)), gold)]}
-    )
-    write_passages(
-        corpus_directory("msmarco", tmp_path), [Passage(str(n), "", "text") for n in range(2)]
-    )
-    data = Benchmark("msmarco", split="dev").load(tmp_path)
-    assert data.gold == {"q": ("1", "2")}  # 2 is not in the corpus
-    assert data.grades == {"q": {"0": 0, "1": 1, "2": 2}}
-
-
 def test_gold_passages_of_all_splits(cache):
     assert gold_of("boolq", "psgs_w100", cache) == {str(n) for n in range(0, ROWS, 2)}
     with pytest.raises(InputError, match="the set nq is not built"):

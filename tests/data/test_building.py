@@ -89,13 +89,6 @@ def test_figures(tmp_path):
     assert BuiltSet.read(set_directory("small", tmp_path / "cache")) == built
 
 
-def test_contexts_are_kept_once_in_their_order(tmp_path):
-    source(tmp_path, train=TRAIN, dev=DEV)
-    build(tmp_path)
-    passages = open_corpus("small-contexts", tmp_path / "cache")
-    assert [(p.id, p.text) for p in passages] == [("x", "X"), ("y", "Y"), ("z", "Z"), ("w", "W")]
-
-
 def test_another_size_than_the_published_one_stops_with_both(tmp_path):
     source(tmp_path, train=TRAIN[:2])
     with pytest.raises(
@@ -135,24 +128,6 @@ def test_a_set_without_the_passages_that_papers_search_stops(tmp_path):
     with pytest.raises(InputError, match="small: no question brings a passage, and papers search"):
         build(tmp_path)
     assert build(tmp_path, any_size=True).contexts["passages"] == 0
-
-
-def test_a_repeated_id_is_an_error(tmp_path):
-    source(tmp_path, train=[TRAIN[0], TRAIN[1], {**TRAIN[2], "id": "1"}])
-    with pytest.raises(
-        InputError,
-        match=r"train of small .*'1' is the id of two questions; the "
-        "second is number 3",
-    ):
-        build(tmp_path)
-
-
-def test_no_file_names_all_that_were_looked_for(tmp_path):
-    source(tmp_path)
-    with pytest.raises(InputError) as error:
-        build(tmp_path)
-    for split in SMALL.splits:
-        assert f"{split}: {split}.small (https://example.org/{split}.small)" in str(error.value)
 
 
 def test_the_same_files_are_not_built_again(tmp_path, monkeypatch):

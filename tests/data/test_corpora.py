@@ -112,13 +112,6 @@ def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
     assert ids(built) == [f"p{i}" for i in range(1, 21)]
 
 
-def test_a_malformed_row_is_named_and_leaves_nothing(table, tmp_path):
-    table.write_bytes(gzip.compress(b"id\ttext\ttitle\n1\ta\tb\n2\tc\n"))
-    with pytest.raises(InputError, match=r"psgs_w100.tsv.gz, line 3: 2 columns"):
-        build_corpus("psgs_w100", tmp_path, table)
-    assert list((tmp_path / "corpora").iterdir()) == []
-
-
 def test_a_corpus_that_is_not_built_is_named_with_the_command(table, tmp_path):
     build_corpus("psgs_w100", tmp_path, table, subset=Subset(first=3))
     with pytest.raises(InputError) as caught:

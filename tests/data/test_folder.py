@@ -77,11 +77,6 @@ def test_converts_once(source, tmp_path, monkeypatch):
     assert again.questions == first.questions
 
 
-def test_without_qrels_no_gold_is_known(source, tmp_path):
-    (source / "qrels.jsonl").unlink()
-    assert Folder(str(source)).load(tmp_path / "cache").gold == {}
-
-
 def test_gold_passages_that_another_corpus_lacks_stay(source, tmp_path):
     pool = tmp_path / "pool"
     pool.mkdir()
@@ -240,12 +235,6 @@ def test_labels_of_a_folder(source, tmp_path):
 def test_settings_of_the_task_are_checked_at_once(settings, said):
     with pytest.raises(InputError, match=said):
         Folder("nowhere", **settings)
-
-
-def test_questions_without_answers_have_judgements_alone(source, tmp_path):
-    jsonl(source / "queries.jsonl", [{"id": "q1", "question": "Who wrote Emma?"}])
-    dataset = Folder(str(source)).load(tmp_path / "cache")
-    assert dataset.questions[0].answers == () and dataset.gold == {"q1": ("p1", "p3")}
 
 
 MALFORMED = {

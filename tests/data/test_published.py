@@ -24,7 +24,8 @@ FLASHRAG = [
     {"id": "test_1", "question": "which?", "golden_answers": [1], "choices": ["x", "y"]},
 ]
 CTX = {"title": "T", "text": "text", "passage_id": "9"}
-DPR = [{"question": "who?", "answers": ["A"], "positive_ctxs": [CTX], "negative_ctxs": []}]
+NO = {"title": "N", "text": "no", "psg_id": "30"}
+DPR = [{"question": "who?", "answers": ["A"], "positive_ctxs": [CTX], "negative_ctxs": [NO]}]
 HOTPOT = [
     {
         "_id": "h1",
@@ -82,12 +83,13 @@ def test_questions_over_a_built_corpus(cache, tmp_path):
 
 def test_gold_passages_are_those_of_the_corpus(cache, tmp_path):
     path = tmp_path / "biencoder-nq-dev.json"
-    path.write_text(json.dumps([*DPR, {**DPR[0], "positive_ctxs": [{**CTX, "passage_id": "77"}]}]))
+    positive = [{**CTX, "passage_id": name} for name in ("77", "78")]
+    path.write_text(json.dumps([*DPR, {**DPR[0], "positive_ctxs": positive}]))
     searched = Published(str(path), split="dev", corpus="psgs_w100").load(cache)
     assert searched.gold == {"dev_0": ("9",), "dev_1": ("77",)}  # 77 is not in the corpus
     own = Published(str(path), split="dev").load(cache)
     assert own.gold == {"dev_0": ("9",), "dev_1": ("77",)}
-    assert [passage.id for passage in own.passages] == ["9", "77"]
+    assert [passage.id for passage in own.passages] == ["9", "30", "77", "78"]
     assert own.identity != searched.identity
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.dataset import GoldPassage, SetRow, context
-from jaxrag.data.formats.dpr import answer_list, read_dpr_table, read_dpr_training
+from jaxrag.data.formats.dpr import answer_list, read_dpr_table
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.published import read_kilt
-from jaxrag.types import InputError, Passage, Question
+from jaxrag.types import InputError, Question
 
 
 def jsonl(path, *rows):
@@ -67,22 +67,6 @@ def test_kilt(tmp_path):
     ]
 
 
-def test_dpr_table_as_published(tmp_path):
-    path = tmp_path / "nq-test.qa.csv"
-    path.write_text(
-        "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"
-        'when is the "next" movie\t"[""May 18, 2018"", \'It\\\'s soon\']"\n'
-        '"what\tis ""it"""\t"[\'""a""\', ""b\\\\c""]"\n',
-        encoding="utf-8",
-    )
-    rows = list(read_dpr_table(path, split="test"))
-    assert [row.question for row in rows[:2]] == [
-        Question("test_0", "who got the first nobel prize in physics", ("Wilhelm Conrad Röntgen",)),
-        Question("test_1", 'when is the "next" movie', ("May 18, 2018", "It's soon")),
-    ]
-    assert rows[2].question == Question("test_2", 'what\tis "it"', ('"a"', "b\\c"))
-
-
 # An answer: any text that Python can write in a file, not only blanks
 _ANSWERS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -110,31 +94,3 @@ def test_no_cell_runs_code_or_fails_otherwise(tmp_path_factory, cell):
     else:
         assert answers
         assert all(isinstance(answer, str) for answer in answers)
-
-
-def test_dpr_training_json(tmp_path):
-    def ctx(number, field="passage_id", **others):
-        return {"title": f"T{number}", "text": f"text {number}", field: number, **others}
-
-    path = tmp_path / "biencoder-nq-dev.json"
-    rows = [
-        {
-            "dataset": "nq_dev_psgs_w100",
-            "question": "who?",
-            "answers": ["A"],
-            "positive_ctxs": [ctx("9", score=1000, title_score=1), ctx("12", score=11.5)],
-            "negative_ctxs": [ctx("30")],
-            "hard_negative_ctxs": [ctx("12"), ctx("44", "psg_id")],
-        },
-        {"question": "no positive", "answers": [], "positive_ctxs": []},
-    ]
-    path.write_text(json.dumps(rows, indent=4))
-    passages = [Passage(name, f"T{name}", f"text {name}") for name in ("9", "12", "30", "44")]
-    assert list(read_dpr_training(path, split="dev")) == [
-        SetRow(
-            Question("dev_0", "who?", ("A",)),
-            (GoldPassage("9"), GoldPassage("9", "psgs_w100")),
-            tuple(passages),
-        ),
-        SetRow(Question("dev_1", "no positive", ())),
-    ]
