@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -43,9 +43,7 @@ class Draw:
     leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
-        if self.part not in get_args(Part):
-            raise InputError(f"data.part is {self.part!r}; allowed: {', '.join(get_args(Part))}.")
-        check_choices(self, leakage=Leakage)
+        check_choices(self, part=Part, leakage=Leakage)
         if min(self.train, self.test) < 0 or self.train + self.test < 1:
             raise InputError(
                 f"data.train is {self.train} and data.test {self.test}; neither may be negative "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import time
 import weakref
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from jaxrag.runs.loading import Kept, load_data, load_model, open_index_over
 from jaxrag.runs.run import Run, load
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
-from tests.engines.tiny_model import TEMPLATE, write_tiny_model
 from tests.experiments.small_run import write_small_run
 
 
@@ -45,9 +43,7 @@ class Opened:
         self.itself = self  # so that only a garbage collection frees it
 
 
-@pytest.fixture
-def opened() -> tuple[Kept[[int], Opened], list[str], Callable[[], list[str]]]:
-    """A function that opens something, the names that it was asked for, and what is still there."""
+def test_the_newest_is_kept_and_let_go_before_the_next_is_opened() -> None:
     asked, there = list[str](), list[weakref.ref[Opened]]()
 
     def living() -> list[str]:
@@ -62,23 +58,17 @@ def opened() -> tuple[Kept[[int], Opened], list[str], Callable[[], list[str]]]:
         there.append(weakref.ref(one))
         return one
 
-    return Kept(open_it, lambda _, version: version, newest=True), asked, living
-
-
-def test_the_newest_is_kept_and_let_go_before_the_next_is_opened(
-    opened: tuple[Kept[[int], Opened], list[str], Callable[[], list[str]]],
-) -> None:
-    open_it, asked, living = opened
-    assert open_it("a", 1).name == open_it("a", 1).name == "a" and asked == ["a1"]
-    assert open_it("a", 2).name == "a" and asked == ["a1", "a2"]
-    assert open_it("b", 2).name == "b" and living() == ["b"]
-    assert open_it("a", 2).name == "a" and living() == ["a"]
+    opened = Kept(open_it, lambda _, version: version, newest=True)
+    assert opened("a", 1).name == opened("a", 1).name == "a" and asked == ["a1"]
+    assert opened("a", 2).name == "a" and asked == ["a1", "a2"]
+    assert opened("b", 2).name == "b" and living() == ["b"]
+    assert opened("a", 2).name == "a" and living() == ["a"]
     with pytest.raises(ValueError, match="broken"):
-        open_it("broken", 1)
-    open_it("a", 2)
-    open_it.cache_clear()
+        opened("broken", 1)
+    opened("a", 2)
+    opened.cache_clear()
     gc.collect()
-    open_it("a", 2)
+    opened("a", 2)
     assert asked == ["a1", "a2", "b2", "a2", "a2", "a2"]
 
 
@@ -128,10 +118,8 @@ def write(text: str) -> Callable[[Path], None]:
 
 
 CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "prompts": ("prompts.toml", write('extends = "small"\n')),
     "extended prompts": ("base.toml", replaced("Q: ", "A: ")),
     "gold answers": ("data/queries.jsonl", replaced('["a"]', '["b"]')),
-    "encoder": ("encoder/model.safetensors", other_weights),
     "pooling": ("encoder/1_Pooling/config.json", write('{"pooling_mode_cls_token": true}')),
     "weights": ("model/model.safetensors", other_weights),
     "ends": ("model/generation_config.json", replaced("258", "259")),
@@ -178,26 +166,6 @@ def test_what_a_job_found_at_its_start_stays_in_it(run: Run, world: Path) -> Non
             assert found() == first
     with one_start():
         assert not any(old == new for old, new in zip(first, found(), strict=True))
-
-
-def test_after_a_change_of_directory_relative_paths_name_other_files(
-    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = list[tuple[Any, ...]]()
-    for name, word in (("one", "cat"), ("two", "dog")):
-        here = tmp_path / name
-        shutil.copytree(world / "data", here / "data")
-        write_tiny_model(here / "model", template=f"{word}{TEMPLATE}")
-        (here / "p.toml").write_text(f'extends = "dtr"\n[direct]\nuser = "{word} {{question}}"\n')
-        (here / "data/queries.jsonl").write_text(
-            json.dumps({"id": "q", "question": word, "answers": [word]})
-        )
-        (here / "data/qrels.jsonl").unlink(missing_ok=True)
-        monkeypatch.chdir(here)
-        (question,) = load_data(Folder("data"), Path("cache")).questions
-        model = load_model(Local("model"), Path("cache"))
-        found.append((question.text, model.identity, prompts.load("p.toml").role("direct").user))
-    assert not any(old == new for old, new in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,6 @@ def read_arc(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
 
 def read_parquet(path: Path) -> Iterator[InputLine]:
     """The rows of a file, in order, with values as in JSON; InputError for damage."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
     number = 0
     try:
         with pq.ParquetFile(path) as file:
