@@ -91,14 +91,9 @@ class Benchmark:
 
     def _open_corpus(self, published: PublishedSet, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
-        if "/" in self.corpus:
-            path = Path(self.corpus)
-            passages = Passages.open(path)
-            name = path.name
-        else:
-            name = self.corpus or published.corpus
-            name = published.contexts_name if name in (OWN, OTHERS) else name
-            passages = open_corpus(name, cache)
+        name = self.corpus or published.corpus
+        name = published.contexts_name if name in (OWN, OTHERS) else name
+        passages, name = open_corpus(name, cache), Path(name).name
         if name in CORPORA and len(passages) != CORPORA[name].passages:
             _log.warning(
                 "the corpus %s has %s passages here, the published one %s",

@@ -210,13 +210,13 @@ def build_arguments(name: str) -> str:
 
 
 def open_corpus(name: str, cache: Path) -> Passages:
-    """A built corpus by the name of its directory, such as "psgs_w100" or "nq-contexts".
+    """A built corpus by the name of its directory, such as "psgs_w100", or its path (with a "/").
 
     InputError if it is not built (the message has the command), unfinished or damaged.
     """
     directory = corpus_directory(name, cache)
-    if is_complete(directory):
-        return Passages.open(directory)
+    if "/" in name or is_complete(directory):
+        return Passages.open(Path(name) if "/" in name else directory)
     what = build_arguments(name).removesuffix("-contexts")
     built = sorted(path.name for path in directory.parent.glob("*") if is_complete(path))
     raise InputError(

@@ -65,8 +65,7 @@ class Published(QuestionFiles):
         Raises:
           InputError: no such file, an unknown form, a malformed record, or no such corpus.
         """
-        searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
-        source = find_source(Path(self.path), self.split, corpus=searched)
+        source = find_source(Path(self.path), self.split, corpus=Path(self.corpus).name)
         name, passages = self._corpus(source, Path(cache))
 
         def labelled() -> Iterator[LabelledQuestion]:
@@ -80,10 +79,8 @@ class Published(QuestionFiles):
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
-        if "/" in self.corpus:
-            return Path(self.corpus).name, Passages.open(self.corpus)
         if self.corpus:
-            return self.corpus, open_corpus(self.corpus, cache)
+            return Path(self.corpus).name, open_corpus(self.corpus, cache)
         files = source.files if source.corpus is None else (source.corpus,)
         return "", convert_corpus(cache, files, lambda: _own_passages(source), source.form)
 
