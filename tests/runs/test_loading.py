@@ -121,7 +121,6 @@ CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "extended prompts": ("base.toml", replaced("Q: ", "A: ")),
     "gold answers": ("data/queries.jsonl", replaced('["a"]', '["b"]')),
     "pooling": ("encoder/1_Pooling/config.json", write('{"pooling_mode_cls_token": true}')),
-    "weights": ("model/model.safetensors", other_weights),
     "ends": ("model/generation_config.json", replaced("258", "259")),
 }
 
