@@ -48,8 +48,8 @@ def percent(text: str) -> str:
     return "".join(f"%{ord(c):02x}" for c in text)
 
 
-def status(code: int, **headers: str) -> Echo:
-    return lambda handler, echo: handler.send(code, {"error": {"message": echo}}, **headers)
+def status(code: int) -> Echo:
+    return lambda handler, echo: handler.send(code, {"error": {"message": echo}})
 
 
 def raw(data: str) -> Echo:
@@ -63,17 +63,12 @@ def raw(data: str) -> Echo:
 
 
 REFUSALS: dict[str, Echo] = {
-    **{f"status {code}": status(code) for code in (302, 400, 401, 403, 404, 413, 422, 500)},
-    "status 429": status(429, Retry_After="0.01"),
+    **{f"status {code}": status(code) for code in (400, 401, 500)},
     "an error with status 200": status(200),
     "no JSON": lambda handler, echo: handler.send(200, echo.encode()),
-    "no JSON, 401": lambda handler, echo: handler.send(401, echo.encode()),
-    "escaped": lambda handler, echo: handler.send(400, f'{{"a": "{escaped(echo)}"}}'.encode()),
-    "as in an address": lambda handler, echo: handler.send(400, percent(echo).encode()),
     "a redirect": lambda handler, echo: handler.send(307, b"", Location=f"/{percent(echo)}"),
     "a header": lambda handler, echo: handler.send(401, b"", WWW_Authenticate=echo),
     "no HTTP": raw("{echo}\r\n\r\n"),
-    "a broken header": raw("HTTP/1.1 200 OK\r\n{echo}\r\n bad\x01\r\n\r\n"),
     "a broken length": raw("HTTP/1.1 200 OK\r\nContent-Length: {echo}\r\n\r\n"),
 }
 
