@@ -79,26 +79,21 @@ def run_log(file: Path) -> Iterator[None]:
 
     An error that ends the work is the last line of ``file``.
     """
-    lines = _JsonLines(file, delay=True, encoding="utf-8")
+    lines, level = _JsonLines(file, delay=True, encoding="utf-8"), _LOGGER.level
     shown = any(isinstance(one, _StderrHandler) for one in _LOGGER.handlers)
-    handlers = [lines, *[_StderrHandler(logging.WARNING)] * (not shown)]
-    before = _LOGGER.level, _LOGGER.propagate
-    _LOGGER.setLevel(logging.INFO)
-    _LOGGER.propagate = False  # see `shown_warnings`
-    for handler in handlers:
-        _LOGGER.addHandler(handler)
-    try:
-        yield
-    except Exception as error:  # whoever catches it prints it
-        text = f"{error}" or type(error).__name__
-        lines.handle(_LOGGER.makeRecord("jaxrag", logging.ERROR, "", 0, text, (), None))
-        raise
-    finally:
-        for handler in handlers:
-            _LOGGER.removeHandler(handler)
-            handler.close()
-        _LOGGER.setLevel(before[0])
-        _LOGGER.propagate = before[1]
+    with contextlib.nullcontext() if shown else shown_warnings():
+        _LOGGER.setLevel(logging.INFO)
+        _LOGGER.addHandler(lines)
+        try:
+            yield
+        except Exception as error:  # whoever catches it prints it
+            text = f"{error}" or type(error).__name__
+            lines.handle(_LOGGER.makeRecord("jaxrag", logging.ERROR, "", 0, text, (), None))
+            raise
+        finally:
+            _LOGGER.removeHandler(lines)
+            lines.close()
+            _LOGGER.setLevel(level)
 
 
 class Advance(Protocol):

@@ -132,10 +132,10 @@ def _fits(kind: type, hint: Any) -> bool:
 
 def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[str, Any]:
     """New values of changed fields; ``value`` is a dataclass, or a class to construct."""
-    hints = get_type_hints(value if isinstance(value, type) else type(value))
-    found, known = {}, _fields(value)
+    kind = value if isinstance(value, type) else type(value)
+    hints, found, known = get_type_hints(kind), {}, _fields(kind)
     if () in below.get("data", {}) and "limit" in known and "limit" not in below:
-        found["limit"] = _current(value if isinstance(value, type) else type(value), "limit")
+        found["limit"] = _current(kind, "limit")
     for field, changes in below.items():
         if field not in known:
             raise _UnknownSettingError(f"{name}.{field}", [f"{name}.{one}" for one in known])
@@ -147,10 +147,8 @@ def _current(value: Any, field: str) -> Any:
     """The value of a field; of a class, the field's default."""
     if not isinstance(value, type):
         return getattr(value, field)
-    (found,) = (one for one in dataclasses.fields(value) if one.name == field)
-    if found.default_factory is not _REQUIRED:
-        return found.default_factory()
-    return found.default
+    found = value.__dataclass_fields__[field]
+    return found.default if found.default_factory is _REQUIRED else found.default_factory()
 
 
 def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: str) -> tuple:
@@ -184,7 +182,8 @@ def _read(hint: Any, text: str, name: str) -> Any:
     """The value, or class, that ``text`` means for a field of type ``hint``; else InputError."""
     if text == "None" and type(None) in _alternatives(hint):
         return None
-    if found := {**choices(hint), **named_values(hint)}:
+    sets = SETS if DataSettings in _without_none(hint) else ()
+    if found := {**choices(hint), **{one: Benchmark(one) for one in sets}}:
         if text not in found and ".py:" in text:
             return _own_class(hint, text, name)
         if text not in found:
@@ -271,14 +270,6 @@ def choices(hint: Any) -> dict[str, type]:
         elif getattr(one, "_is_protocol", False):
             kinds += [kind for kind in _dataclasses() if _satisfies(kind, one)]
     return {class_name(kind): kind for kind in kinds}
-
-
-@functools.cache
-def named_values(hint: Any) -> dict[str, Any]:
-    """Values of a field that have names of their own: of data, the published sets."""
-    if DataSettings not in _without_none(hint):
-        return {}
-    return {name: Benchmark(name) for name in SETS}
 
 
 def class_name(kind: type) -> str:
