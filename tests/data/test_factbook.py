@@ -14,11 +14,6 @@ IDENTITIES = {
         "d9ac0d9bd0154644ba4aeccfd9419545de398c41a27fc146488fea45249a5bb3",
         "1a52869f06dd1a4402a1b02461b8378052cb8f60678970114e1fb1f44fe8e623",
     ),
-    40: (
-        "factbook-e4ca0dc4d8184d30",
-        "1ff991316cd1a7c7b175033269dc332a10a7ae2b9347fe907d8ea19dafe8edea",
-        "7958b13793f3d463187fb572772244d9792e3bbeb0f1851ccaeab57089e2b5e8",
-    ),
     0: (
         "factbook-e0e1b11be6c14720",
         "7ab14d463d8f1f3b44d0b96a00574bd6821eeed998ed0a592c382dac3b8a1028",
