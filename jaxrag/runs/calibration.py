@@ -53,7 +53,12 @@ def calibrated(
         limit=QUESTIONS,
         label=f"{run.name}, calibration",
     )
-    _check(run, sub)
+    cache = Path(run.cache)
+    evaluated, questions = load_questions(run, cache)
+    training, asked = load_questions(sub, cache)
+    texts = [question.text for question in asked]
+    tested = question_set(f"the evaluated data {evaluated.label}", (q.text for q in questions))
+    without_leaks(asked, texts, [tested], name=training.label, leakage=run.leakage)
     execute(sub, workdir / DIRECTORY)
     records = read_run(workdir / DIRECTORY).records
     scores = np.array([gate.score(r["trace"]) for r in records if "trace" in r])
@@ -68,16 +73,6 @@ def calibrated(
     tell(f"{run.name}: {calibration_text(record)}")
     method = dataclasses.replace(run.method, gate=gate.with_threshold(threshold))
     return dataclasses.replace(run, method=method), record
-
-
-def _check(run: Any, sub: Any) -> None:
-    """Refuses training questions that the run evaluates."""
-    cache = Path(run.cache)
-    evaluated, questions = load_questions(run, cache)
-    training, training_questions = load_questions(sub, cache)
-    texts = [question.text for question in training_questions]
-    tested = question_set(f"the evaluated data {evaluated.label}", (q.text for q in questions))
-    without_leaks(training_questions, texts, [tested], name=training.label, leakage=run.leakage)
 
 
 def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, float]:

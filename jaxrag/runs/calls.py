@@ -47,19 +47,15 @@ def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, floa
 
     The row is that of the run's name, or else of its method's, with the same prompt set.
     """
-    rows = [_row(run, kind) for kind in kinds]
+    table, prompts = read_table(TABLE), run.method.reader.prompts
+    own, general = _bare(run.name), run.method.name
+    rows = [table.get((own, prompts, k)) or table.get((general, prompts, k)) for k in kinds]
     if not rows or None in rows:
         return None
     weights = [count / sum(kinds.values()) for count in kinds.values()]
     costs = [row.costs for row in rows if row is not None]
     names = sorted({name for cost in costs for name in cost})
     return {n: sum(w * c.get(n, 0) for w, c in zip(weights, costs, strict=True)) for n in names}
-
-
-def _row(run: RunSettings, kind: str) -> CostRow | None:
-    table, prompts = read_table(TABLE), run.method.reader.prompts
-    own = table.get((_bare(run.name), prompts, kind))
-    return own or table.get((run.method.name, prompts, kind))
 
 
 def _bare(name: str) -> str:
