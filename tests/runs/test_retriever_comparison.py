@@ -209,6 +209,15 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
             RetrieverComparison((Bm25(),), (data,), **settings)
 
 
+def test_answers_count_where_no_passage_is_marked() -> None:
+    asked = Question("q", "where", ("ROME",))
+    found = [Passage("a", "", "Oslo"), Passage("b", "Rome", "x"), Passage("c", "", "in rome.")]
+    assert comparison.answer_rank(asked, found) == 2
+    assert comparison.answer_rank(asked, found[:1]) == math.inf
+    assert comparison.answer_rank(Question("q", "where", ()), found) is None
+    assert comparison.answer_rank(Question("q", "is it", ("yes",)), found) is None
+
+
 def test_a_retriever_that_was_trained_on_the_questions_is_refused(
     job: RetrieverComparison, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
