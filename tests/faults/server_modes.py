@@ -492,12 +492,6 @@ def blank_first(asked: Asked) -> Any:
     return reply(asked, rows=[(f" {name}", value), *others])
 
 
-def ids_as_names(asked: Asked) -> Any:
-    """`vllm serve --return-tokens-as-token-ids`."""
-    rows = [(f"token_id:{_ids(asked, n)[0]}", p) for n, p in rows_of(asked, asked.text())]
-    return reply(asked, rows=rows, end=(f"token_id:{END_ID}", END[1]))
-
-
 # Connections that end badly or not at all -----------------------------------------------------
 
 
@@ -693,7 +687,6 @@ MODES: dict[str, Mode] = {
         with_content(None, message={"refusal": "I cannot help."}), (Refused("refus|I cannot"),)
     ),
     "content a number": Mode(with_content(42), (Refused(NO_TEXT),)),
-    "content an object": Mode(with_content({"a": 1}), (Refused(NO_TEXT),)),
     "content of text parts": Mode(
         with_content(lambda asked: [{"type": "text", "text": p} for p in asked.text()])
     ),
@@ -716,15 +709,12 @@ MODES: dict[str, Mode] = {
         (Refused("choice"),),
     ),
     "choice null": DTR(instead(choices=[None]), (Refused("choice"),)),
-    "choice a text": DTR(instead(choices=["Lima"]), (Refused("choice"),)),
     "error in a 200, once": DTR(once(BUSY)),
     "error in a 200, always": DTR(always(BUSY), (Refused("overloaded"),), settings=SHORT),
-    "an error of another form, once": DTR(once({"object": "error", "message": "busy"})),
     "no choice, once": DTR(once({"choices": []})),
     "error in a choice, once": DTR(lambda a: plain(a) if a.number else choice_error(a)),
     "error in a choice, always": DTR(choice_error, (Refused("overloaded"),), settings=SHORT),
     "usage missing": DTR(instead(usage=None)),
-    "usage a list": DTR(instead(usage=[1]), (Right(), Refused("usage"))),
     "usage in words": DTR(
         instead(usage={"prompt_tokens": "many"}), (Right(), Refused("usage|prompt_tokens"))
     ),
@@ -768,12 +758,6 @@ MODES: dict[str, Mode] = {
             "null": lambda given: [None] * len(given),
         }.items()
     },
-    "scores with a new token's": COMPLETIONS(
-        scored(lambda given: [*given, -0.1]),
-        (Right(), Refused(f"{LOGPROB}|score|echo")),
-        methods=("rerank",),
-    ),
-    "scores, 500 for logprobs 0": COMPLETIONS(vllm_tpu, methods=("rerank",), settings=SHORT),
     "scores, echo ignored": COMPLETIONS(
         lambda asked: reply(asked),
         (Refused(f"{LOGPROB}|score|echo"),),
@@ -800,12 +784,10 @@ MODES: dict[str, Mode] = {
         )
         for place, end in {
             "end listed": END,
-            "end without a name": ("", END[1]),
             "end not listed": None,
         }.items()
     },
     "blank first": Mode(blank_first),
-    "ids as names": DTR(ids_as_names, (Right(), Refused("token"))),
     # connections
     "a body for ever": Mode(
         talk=for_ever,
@@ -821,9 +803,6 @@ MODES: dict[str, Mode] = {
     "a page once": DTR(once(HTML)),
     "a page always": DTR(always(HTML), (Refused("JSON", stops=True),), settings=SHORT),
     # proxies
-    "HTTP proxy, local server": DTR(
-        environment={"HTTP_PROXY": "http://127.0.0.1:9"}, settings={"model.patience": 1.0}
-    ),
     "SOCKS proxy, local server": DTR(environment={"ALL_PROXY": "socks5://127.0.0.1:9"}),
     "SOCKS proxy": DTR(
         environment={"ALL_PROXY": "socks5://127.0.0.1:9"},
