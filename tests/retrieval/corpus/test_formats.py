@@ -150,6 +150,7 @@ MALFORMED = {
         '{"_id": "0", "title": "a"}',
         "line 1: field 'text' is missing; the line has _id, title",
     ),
+    "BEIR with id": (read_beir, '{"id": "0", "text": "a"}', "line 1: field '_id' is missing"),
     "no tab": (read_collection, "0 a\n", "line 1: 1 columns; 2 are needed"),
     "empty text": (read_collection, "0\t \n", "line 1: field 'text' of passage '0' is blank"),
 }
