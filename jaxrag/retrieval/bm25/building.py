@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -95,8 +95,8 @@ def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -
             if len(vocabulary) > len(having):
                 having = np.pad(having, (0, 2 * len(vocabulary) - len(having)))
             own = np.frombuffer(lengths, np.int32)[start:].copy()
-            counts = count_words(np.frombuffer(numbers, np.int32), own)
-            having[: len(vocabulary)] += np.bincount(counts.words, minlength=len(vocabulary))
+            found, *_ = count_words(np.frombuffer(numbers, np.int32), own)
+            having[: len(vocabulary)] += np.bincount(found, minlength=len(vocabulary))
             advance(len(chunk))
     if not vocabulary:
         raise InputError(f"none of the {len(passages)} passages has a word that counts: {settings}")
@@ -105,19 +105,13 @@ def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -
     return Numbered(vocabulary, words, lengths, having[: len(vocabulary)])
 
 
-class Counts(NamedTuple):
-    """How often words occur in passages, by word and then by passage."""
-
-    words: Int[np.ndarray, " p"]
-    passages: Int[np.ndarray, " p"]
-    counts: Int[np.ndarray, " p"]
-
-
-def count_words(words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]) -> Counts:
-    """Counts the words of n passages that lie one after the other, passages numbered from 0."""
+def count_words(
+    words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
+    """Words, passages (from 0) and counts, by word and then by passage, of n passages in a row."""
     passages = np.repeat(np.arange(len(lengths)), lengths)
     keys, counts = np.unique(words.astype(np.int64) * len(lengths) + passages, return_counts=True)
-    return Counts(*np.divmod(keys, len(lengths)), counts)
+    return *np.divmod(keys, len(lengths)), counts
 
 
 def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) -> None:
@@ -169,17 +163,17 @@ def _postings(
             own = (words >= first) & (words < first + len(heads))
             sums = np.concatenate([[0], np.cumsum(own)])
             ends = np.concatenate([[0], np.cumsum(lengths)])
-            occurring = count_words(words[own], np.diff(sums[ends]))
+            found, passages, times = count_words(words[own], np.diff(sums[ends]))
         else:
-            occurring = count_words(words, lengths)
-        kinds, begins = np.unique(occurring.words, return_index=True)
-        counts = np.diff(np.append(begins, len(occurring.words)))
-        places = np.arange(len(occurring.words)) + np.repeat(heads[kinds - first] - begins, counts)
+            found, passages, times = count_words(words, lengths)
+        kinds, begins = np.unique(found, return_index=True)
+        counts = np.diff(np.append(begins, len(found)))
+        places = np.arange(len(found)) + np.repeat(heads[kinds - first] - begins, counts)
         # f / (k1 (1 - b + b l / mean) + f) in float64, in the order of operations of bm25s, so that
         # scores are the same to the bit
-        f, k1, b = occurring.counts.astype(np.float32), settings.k1, settings.b
-        part = f / (f + k1 * (1 - b + b * lengths[occurring.passages] / mean))
-        scores[places] = weights[occurring.words] * part
-        rows[places] = occurring.passages + row
+        f, k1, b = times.astype(np.float32), settings.k1, settings.b
+        part = f / (f + k1 * (1 - b + b * lengths[passages] / mean))
+        scores[places] = weights[found] * part
+        rows[places] = passages + row
         heads[kinds - first] += counts
     return scores, rows

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -380,10 +380,12 @@ def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
     data = rows.tobytes()
     with os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab") as stream:
         stream.write(data if stream.tell() else header + data)
-        _to_disk(stream)
+        stream.flush()
+        os.fsync(stream.fileno())
     with open_to_append(journal_of(path)) as journal:
         journal.write(f"{len(rows)} {digest_bytes(data)}\n")
-        _to_disk(journal)
+        journal.flush()
+        os.fsync(journal.fileno())
 
 
 def by_chunks(make: Callable[[range], np.ndarray]) -> Stream:
@@ -466,8 +468,3 @@ def array_header(shape: tuple[int, ...], dtype: str) -> bytes:
     description = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, description)
     return stream.getvalue()
-
-
-def _to_disk(stream: BinaryIO | TextIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
