@@ -151,8 +151,6 @@ class Substitutes:
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         return self._model(settings)
 
-
-
     def _model(self, settings: Any) -> Any:
         """Settings with the language model of their role, if they have one."""
         field, role = _ROLES.get(type(settings), ("model", "reader"))
