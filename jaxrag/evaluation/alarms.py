@@ -40,10 +40,7 @@ def _reasons_on(record: Record) -> bool:
 
 
 def _is_cut(record: Record) -> bool:
-    """Whether the text that was read as the answer ends where the tokens did.
-
-    Not what follows an answer, such as more lines, nor an answer that names its option.
-    """
+    """Whether the answer itself, not text behind it, was cut, and so does not name its option."""
     answer = _answer(record)
     if answer.get("finish_reason") != "length" or not answer.get("tokens") or _said(record):
         return False

@@ -1,7 +1,4 @@
-"""Accuracy of a gate on the uncertainty u of direct answers at every threshold.
-
-Everything is computed from recorded answers.
-"""
+"""Accuracy of a gate on the uncertainty u of direct answers at every threshold, from records."""
 
 from __future__ import annotations
 
@@ -87,8 +84,5 @@ def _curve(
 
 
 def separation(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> float:
-    """AUROC of u as a detector of wrong answers; NaN if all answers are right or all are wrong.
-
-    It is the probability that a wrong answer has a greater u than a right one; ties count half.
-    """
+    """AUROC of u as a detector of wrong answers, ties half; NaN if all are right or all wrong."""
     return auc(u, 1 - right)

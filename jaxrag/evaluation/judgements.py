@@ -53,10 +53,7 @@ def agreement(
     judged: Float[np.ndarray, " q"],
     exact_match: Float[np.ndarray, " q"],
 ) -> str:
-    """Who judged, how many replies were judgements, and how many agree with exact match.
-
-    ``judged`` is what `judged` returns, beside ``exact_match`` of the same questions.
-    """
+    """Who judged, how many replies were judgements, and how many agree with ``exact_match``."""
     both = ~np.isnan(judged) & ~np.isnan(exact_match)
     replies = [line for line in found["judgements"].values() if {"reply", "error"} & line.keys()]
     parsed = sum(line.get("correct") is not None for line in replies)

@@ -61,10 +61,7 @@ def needs(run: RunRecords, direct: RunRecords, standard: RunRecords) -> dict[str
 
 
 def gated_needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
-    """`needs` of each run of a data set, beside No Retrieval and Standard RAG among them.
-
-    Empty for a run that retrieves for all questions or for none, and without one of the two.
-    """
+    """`needs` of each run beside No Retrieval and Standard RAG; {} of one without a gate."""
     by_name = {name_of(run.config, "method"): run for run in runs}
     direct, standard = by_name.get("no_retrieval"), by_name.get(BASELINE)
     if direct is None or standard is None:

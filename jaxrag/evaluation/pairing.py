@@ -33,10 +33,7 @@ def paired_rows(
 
 
 def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
-    """What differs in the data of two runs of equally named data sets, in a sentence each.
-
-    Only fields that both runs recorded are compared, so runs of earlier versions can be read.
-    """
+    """What differs in the data of two runs, in sentences, by the fields that both recorded."""
     shared, sentences = _shared(ours, theirs), []
 
     def count(part: Callable[[Record], object]) -> int:

@@ -44,10 +44,7 @@ gpt-3.5-turbo-0125, the model of that name when ERRR appeared."""
 
 
 def prices() -> dict[str, Price]:
-    """`PRICES`, with those of the file that ``$JAXRAG_PRICES`` names.
-
-    InputError if the file is missing or invalid; the message names the model and the field.
-    """
+    """`PRICES`, with those of the file that ``$JAXRAG_PRICES`` names; InputError if invalid."""
     name = os.environ.get(VARIABLE)
     return {**PRICES, **(read_prices(Path(name)) if name else {})}
 

@@ -191,10 +191,7 @@ def check_place(path: Path) -> None:
 
 
 def read_run(path: str | Path) -> RunRecords:
-    """Reads a run directory, finished or not, without changing it.
-
-    InputError if it is not a run directory, or one of its files is corrupt.
-    """
+    """Reads a run directory, finished or not; InputError for another one or a corrupt file."""
     path = Path(path)
     if not (path / "config.json").is_file():
         raise InputError(f"{path} is not a run directory: it holds no config.json.")
@@ -208,10 +205,7 @@ def read_run(path: str | Path) -> RunRecords:
 
 
 def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:
-    """The lines of answers.jsonl, each with what an answer or a failed question has.
-
-    InputError if a line is damaged.
-    """
+    """The lines of answers.jsonl, each an answer or a failed question; InputError for others."""
     file = path / "answers.jsonl"
     lines = jsonl.read(file, fields={"question": str, "gold_answers": list}, torn_ok=torn_ok)
     for number, line in enumerate(lines, 1):
@@ -289,10 +283,7 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
 
 
 def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuses to continue a run with other settings; the cache may have been moved.
-
-    InputError lists every difference, or says that ``recorded`` is of an earlier version.
-    """
+    """InputError, with all differences, for a run of other settings; the cache may have moved."""
     changed = [x for x in differences(recorded, given) if not re.match(r"(.+\.)?cache: ", x)]
     if changed and _names_modules(recorded):
         raise InputError(

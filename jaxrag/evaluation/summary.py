@@ -141,10 +141,7 @@ def _scores(run: RunRecords) -> dict[str, Float[np.ndarray, " q"]]:
 
 
 def _counts(run: RunRecords) -> tuple[str, ...]:
-    """Metrics that are no estimated shares, if all values are 0 or 1.
-
-    A method without a gate always or never retrieves: that share has no interval.
-    """
+    """Metrics that are no estimated shares: also of a gate that always or never retrieves."""
     gates = [record.get("trace", {}).get("gate") for record in run.records]
     gated = any(gate and gate.get("name") != "always" for gate in gates)
     return metrics.COUNTS if gated else metrics.COUNTS + metrics.GATE
@@ -190,10 +187,7 @@ def name_of(config: Mapping[str, Any], part: str) -> str:
 
 
 def labels(runs: Sequence[RunRecords]) -> list[str]:
-    """Method names, made unique within a data set by the directory's name.
-
-    The normalisation stands behind the name, unless it is SQuAD's.
-    """
+    """Method names and a normalisation other than SQuAD's; directories make them unique."""
     forms = (run.config.get("normalization") for run in runs)
     names = [
         name_of(run.config, "method") + (f", {form}" if form else "")

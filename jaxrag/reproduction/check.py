@@ -472,10 +472,7 @@ def _largest(memories: Iterable[Memory | None]) -> str:
 def paid_lines(
     needs: Iterable[Need], prices: Mapping[str, Price], search_price: float | None
 ) -> list[str]:
-    """Calls of paid services and searches, a line each, with dollars where a price is known.
-
-    ``search_price`` is in dollars for 1,000 searches.
-    """
+    """What paid services and searches cost, a line each; ``search_price``: dollars for 1,000."""
     lines, searching = [], [need for need in needs if need.paid_search]
     for name in sorted({need.api for need in needs if need.api}):
         jobs, price = [need for need in needs if need.api == name], prices.get(name)

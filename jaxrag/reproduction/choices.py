@@ -1,7 +1,4 @@
-"""What a command of `jaxrag reproduce` chooses, as the jobs' settings and in words.
-
-``values`` are the flags of the command, ``declared`` all tables and figures.
-"""
+"""What the flags of `jaxrag reproduce`, ``values``, choose, as the jobs' settings and in words."""
 
 from __future__ import annotations
 

@@ -69,10 +69,7 @@ class JudgedClaim(NamedTuple):
 def judge(
     claims: Sequence[Claim | FigureClaim], record: Mapping[str, Any], file: Path
 ) -> list[JudgedClaim]:
-    """The claims about a record's table or figure; none if a reader is small or of unknown size.
-
-    InputError if the record is damaged.
-    """
+    """A record's claims; none if a reader is small or unknown; InputError if it is damaged."""
     sizes = record.get("parameters") or {"": None}
     if not all(size is not None and size >= LEAST for size in sizes.values()):
         return []

@@ -1,7 +1,4 @@
-"""Figures of gates: groups of questions by a gate's decision, and curves over uncertainty.
-
-docs/methods, "PAIRS: analyses" and "DTR: uncertainty curves".
-"""
+"""Figures of gates (docs/methods, "PAIRS: analyses" and "DTR: uncertainty curves")."""
 
 from __future__ import annotations
 
@@ -73,10 +70,7 @@ Points = list[dict[str, Any]]
 def threshold_curves(
     title: str, results: Mapping[str, Results], *, jobs: Sequence[str]
 ) -> list[Picture]:
-    """Draws, over the threshold, EM of the accepted direct answers and the query ratio.
-
-    ``jobs`` are without retrieval; of equal ones the first is drawn.
-    """
+    """Draws, over the threshold, EM of the accepted direct answers and the query ratio."""
     series = {job: (job,) for job in jobs}
     numbers = _by_label(
         results,
@@ -120,10 +114,7 @@ def ratio_curves(
 def gain_curves(
     title: str, results: Mapping[str, Results], *, blocks: Mapping[str, Mapping[str, GainOf]]
 ) -> list[Picture]:
-    """Draws the EM gain of retrieving among the questions with u up to the threshold.
-
-    ``blocks`` has the series by label, for each picture.
-    """
+    """Draws each block's EM gains of retrieving among the questions with u up to the threshold."""
     pictures = []
     for block, gains in blocks.items():
         numbers = _by_label(
@@ -184,10 +175,7 @@ def _legend(results: Mapping[str, Results], series: Series) -> list[str]:
 
 
 def distinct(results: Results, series: Series) -> list[str]:
-    """Labels of the series that were made, without those of the same directories.
-
-    At small scales several models are the same.
-    """
+    """Labels of the series that were made; of several with the same directories, the first."""
     first: dict[tuple[Path, ...], str] = {}
     for label, jobs in series.items():
         if results.has(*jobs):
@@ -196,10 +184,7 @@ def distinct(results: Results, series: Series) -> list[str]:
 
 
 def _gain_points(results: Results, of: GainOf) -> Points:
-    """The curve of EM with retrieval minus EM without.
-
-    Its last point has the values by question, to pair it with others.
-    """
+    """The curve of EM gained by retrieval; its last point has the values, to pair it."""
     direct = results.scored(of.direct)
     u, right = direct_answers(direct.run.records)
     retrieved, names = results.scored(of.retrieved).measure("exact_match").values, direct.questions

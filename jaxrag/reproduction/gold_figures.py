@@ -1,7 +1,4 @@
-"""Figures and measures of where gold passages lie (`jaxrag.methods.gold_geometry`).
-
-docs/methods, "PAIRS: analyses".
-"""
+"""Figures and measures of where gold passages lie (docs/methods, "PAIRS: analyses")."""
 
 from __future__ import annotations
 

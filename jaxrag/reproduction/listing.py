@@ -44,11 +44,7 @@ def listing(
     directories: Sequence[Path],
     papers: Sequence[str] = PAPERS,
 ) -> Iterator[Grid]:
-    """All tables and figures, a grid for each paper, with the number of its printed values.
-
-    A row has the id, the number of printed values, what is shown, and what was made, by the records
-    in the directories. What is not made is one row.
-    """
+    """A grid for each paper: its tables and figures, their printed values, and what was made."""
     for paper in papers:
         names = [name for name in all_names(declared) if name.startswith(f"{paper}/")]
         rows = [

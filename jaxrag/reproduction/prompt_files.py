@@ -79,11 +79,7 @@ class RoleCheck(NamedTuple):
 
 
 def check_roles(ours: prompts.PromptSet, own: prompts.PromptSet) -> dict[str, RoleCheck]:
-    """Compares a file's roles with those of the set that it stands for; words are not compared.
-
-    Returns:
-      By role of the set, and "passages" for the layout of passages.
-    """
+    """What a file has otherwise than its set, by the roles, and "passages" for their layout."""
     found = {
         role: _check_role(template, own.roles[role])
         if role in own.roles

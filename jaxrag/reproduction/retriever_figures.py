@@ -98,10 +98,7 @@ def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:
 
 
 def any_of(metric: str, jobs: Sequence[str]) -> Measure:
-    """The share of questions for which a metric of 0 and 1 is 1 in at least one of several runs.
-
-    A question counts where the metric is defined in all of them.
-    """
+    """The share of questions with a metric of 1 in some run, of those where all runs define it."""
 
     def measure(results: Results) -> Measured:
         first = results.scored(jobs[0])

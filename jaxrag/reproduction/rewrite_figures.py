@@ -1,7 +1,4 @@
-"""Measures and figures of ARS-RAG: rewrites kept, bandits over epochs and penalties, seconds.
-
-docs/methods, "ARS-RAG: strategies and ablations".
-"""
+"""Measures and figures of ARS-RAG (docs/methods, "ARS-RAG: strategies and ablations")."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ WEIGHTED = RewardScheme().name
 
 
 def best_fixed_k(results: Results) -> Measured:
-    """The K whose answers score best on the test questions; the row's job made the rewards.
-
-    The interval is that of the best K over bootstrap samples of the questions.
-    """
+    """The K that scores best on the test questions; interval: the best of bootstrap samples."""
     scores = _of_table(read_table(results.directories[JOB])).scores
     drawn = 1 + resampled_means(scores).argmax(axis=1)
     low, high = np.quantile(drawn, ENDS)

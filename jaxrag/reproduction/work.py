@@ -122,19 +122,13 @@ class Work:
         return path
 
     def _digest(self, job: Job) -> str:
-        """A hash of a job's settings, in which directories count without their parent.
-
-        The default cache counts as "runs/cache" wherever it is, so that results can be copied.
-        """
+        """A hash of a job's settings; directories count without parent, default caches as one."""
         text = canonical({"is": type(job).__name__, **describe_job(job)})
         text = text.replace(canonical({"cache": CACHE})[1:-1], '"cache":"runs/cache"')
         return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
-        """The directories and those that they need, in an order of execution.
-
-        Next is the job that loads the fewest language models, and then drops the fewest.
-        """
+        """The directories and those that they need, in an order that loads each model seldom."""
         needed: set[Path] = set()
         left = list(wanted)
         while left:
@@ -237,11 +231,7 @@ def add_row(
 def add_table(
     work: Work, table: Table, printed: PrintedTable, scale: Scale, only: Collection[str] = ()
 ) -> dict[tuple[int, str], Results]:
-    """Adds the jobs of a table, or of what ``only`` leaves of it, see `chosen`.
-
-    Returns:
-      Results by the row's number and the questions of the column; InputError for unknown names.
-    """
+    """Adds what `chosen` leaves of a table; results by row number and questions of the column."""
     kinds = kinds_of(printed, table.datasets)
     methods, datasets, generators, retrievers = chosen(printed.id, kinds, only)
     results = {}
@@ -315,11 +305,7 @@ def _meant(kind: str, name: str, parts: Sequence[str | None]) -> set[str]:
 def add_figure(
     work: Work, name: str, figure: Figure, scale: Scale, only: Collection[str] = ()
 ) -> dict[str, Results]:
-    """Adds the jobs of a figure; their results by the heading of the data set.
-
-    Data sets with the same questions at this scale are one. ``only`` names series and data sets.
-    InputError if the figure has none of the names in ``only``.
-    """
+    """Adds what `chosen` leaves of a figure; results by the heading of the data set."""
     kinds = {"series": [*figure.series], "data sets": figure.datasets}
     series, datasets = chosen(name, kinds, only)
     if not datasets or (figure.series and not series):

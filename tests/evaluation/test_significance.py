@@ -184,3 +184,10 @@ def test_the_p_value_that_an_interval_implies() -> None:
     # P(|t| > 10) = 1 - 10 / sqrt(102)
     small = interval_p(10, 10 - 4.30265, 10 + 4.30265, freedom=2)
     assert small == pytest.approx(1 - 10 / math.sqrt(102), rel=1e-3)
+
+
+def test_the_interval_over_seeds_and_questions_falls_back_on_one_axis() -> None:
+    values = np.array([1.0, 0, 1, 1, 0, 1])
+    assert crossed_interval(values[None]) == interval(values)
+    assert crossed_interval(np.ones((3, 20))) == interval(np.ones(20))
+    assert crossed_interval(values[:, None]) == (*seed_interval(values)[:3], 1)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import pytest
 
+from jaxrag.configs import ars as ars_config
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.ars import ars
@@ -179,3 +180,13 @@ def test_tables_of_ranked_rewards_keep_the_questions_of_their_ranker() -> None:
     for name, leakage in (("make_ranked_rewards", "keep"), ("make_rewards", "refuse")):
         job: Any = load(f"configs/ars.py:{name}@tiny")
         assert job.run.leakage == leakage, name
+
+
+def test_strategies_that_need_a_checkpoint() -> None:
+    strategies = ("llm", "rag", "judge", *ars_config.STRATEGIES)
+    needs = {
+        name: {*ars_config.get_config(f"{name}@tiny").needs.helpers}  # type: ignore[attr-defined]
+        for name in strategies
+    }
+    assert {name for name in needs if "order.ranker" in needs[name]} == {"top", "worst", "ars"}
+    assert {name for name in needs if "count.bandit" in needs[name]} == {"bandit", "ars"}

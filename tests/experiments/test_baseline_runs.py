@@ -236,3 +236,18 @@ def test_rankings_in_demonstrations_are_permutations() -> None:
     for user, reply in prompts.load("baselines_small").role("rank_ids").demonstrations:
         shown = len(re.findall(r"(?m)^\[\d+\] ", user))
         assert shown == 3 and cor.read_order(reply, shown)[1:] == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name, base", [("baselines_small", "small"), ("baselines", "ars")])
+def test_baselines_have_the_reading_prompts_of_ars_rag(name: str, base: str) -> None:
+    ours, theirs = prompts.load(name), prompts.load(base)
+    for role in ("context", "yes_no", "multiple_choice"):
+        assert ours.roles[role] == theirs.roles[role], role
+    assert (ours.passage, ours.joiner) == (theirs.passage, theirs.joiner)
+
+
+def test_the_classifier_reads_the_same_prompt_for_both_sizes() -> None:
+    for name in ("iterative_small", "iterative"):
+        role = prompts.load(name).role("complexity")
+        assert role.words == ("A", "B", "C") and not role.chat
+        assert "\nObservation" in prompts.load(name).role("react").stop

@@ -47,6 +47,23 @@ def test_first_and_last_point_and_zero() -> None:
     assert nq.subject == "nq, a, first point, against 0"
 
 
+def test_p_values_are_adjusted_for_the_number_of_panels() -> None:
+    """10 with a half-width of 9 has p = 0.029; twice that, of two panels, is not significant."""
+    panel = {"a": [point(10, 1, 19)]}
+    alone, both = {"r3/figure0": {"nq": panel}}, {"r3/figure0": {"nq": panel, "arc": panel}}
+    assert [one.verdict for one in compare_points(claim(At("a"), None), alone)] == ["replicated"]
+    assert [one.verdict for one in compare_points(claim(At("a"), None), both)] == ["undecided"] * 2
+
+
+def test_a_point_by_its_number_and_another_unit() -> None:
+    seconds = claim(At("a", 0), At("b", 1), lower=True, unit="seconds")
+    (nq,) = compare_points(seconds, {"r3/figure0": {"nq": PICTURES["r3/figure0"]["nq"]}})
+    # 30 - 20, down by hypot(10, 3) = 10.440, up by hypot(10, 4) = 10.770
+    assert nq.ours is not None and nq.ours[:3] == pytest.approx((10, -0.440, 20.770), abs=1e-3)
+    assert nq.subject == "nq, a, first point, against b, point 2"
+    assert (nq.unit, nq.paired, nq.once) == ("seconds", False, False)
+
+
 def test_a_point_that_was_measured_once_decides_nothing() -> None:
     pictures = {"r3/figure0": {"nq": {"x": point(9, 9, 9), "y": point(5, 5, 5)}}}
     (one,) = compare_points(claim(At("x", None), At("y", None)), pictures)

@@ -12,6 +12,8 @@ from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.experiments import reproduce
 from jaxrag.reproduction import choices
+from jaxrag.reproduction.cells import table_cells
+from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.substitutes import Substitutes, read_substitutes
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
@@ -149,3 +151,13 @@ def test_thresholds_are_the_printed_ratios() -> None:
 def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
     with pytest.raises(InputError, match=error):
         read_substitutes(given, data)
+
+
+def test_no_printed_value_beside_a_substitute() -> None:
+    name = "pairs/table2"
+    table, printed = ALL.tables[name], printed_tables()[name]
+    whole = table_cells(table, printed, "paper", {})
+    assert any(cell.printed is not None for cell in whole)
+    assert all(
+        c.printed is None for c in table_cells(table, printed, "paper", {}, substituted=True)
+    )

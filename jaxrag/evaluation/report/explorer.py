@@ -1,8 +1,4 @@
-"""The threshold explorer: what a gate on u would have answered and spent at every threshold.
-
-The table of all thresholds is computed and written here; the page's script only shows one of its
-rows at a time. Without the script the row of the run's own threshold is shown.
-"""
+"""The threshold explorer: a table of all thresholds, of which a script shows a row at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +12,7 @@ from jaxrag.evaluation.report.tables import HEADINGS, Grid, number, with_interva
 
 
 def explorer(arms: Arms, found: Sequence[GateSetting], labels: Sequence[str], figure: str) -> str:
-    """HTML of the explorer; ``labels`` are those of all runs, ``figure`` stands beside the values.
-
-    ``found`` are the `settings` of ``arms``, in the order of the figure.
-    """
+    """HTML of the explorer of ``found``, the `settings` of ``arms``; ``labels`` are of all runs."""
     headings = ("threshold", "EM %", f"ΔEM vs {labels[arms.always]}", "retrieves %")
     grid = Grid((*headings, *(HEADINGS[name] for name in COSTS)), [*map(_cells, found)])
     x = svg.x_scale(0, 100)

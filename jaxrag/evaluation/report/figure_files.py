@@ -31,11 +31,7 @@ _NAME = 80  # characters of a file's name; the title may be a question
 
 
 def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
-    """Writes each figure of a report page; returns the files.
-
-    Files are named by section and title, such as ``training-reward.svg``. InputError if the page
-    has no figures.
-    """
+    """Writes a page's figures, named by section and title; InputError if it has none."""
     figures = list(figures_of(Path(page).read_text("utf-8")))
     if not figures:
         raise InputError(f"{page} has no figures that could be written to {directory}.")

@@ -105,10 +105,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 def wins_and_losses(
     counts: Sequence[tuple[int, str, int, int]], *, baseline: str, questions: int
 ) -> str:
-    """For each run, how many questions only it got right, and only the baseline.
-
-    ``counts`` hold position, label, wins and losses.
-    """
+    """A bar for each run of ``counts``: position, label, wins and losses against the baseline."""
     if not counts:
         return ""
     top = svg.nice_top(max(max(wins, losses) for _, _, wins, losses in counts) or 1)

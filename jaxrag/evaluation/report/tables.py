@@ -156,10 +156,7 @@ def _shown(name: str, rows: Sequence[Row]) -> bool:
 
 
 def shown_metrics(rows: Sequence[Row], columns: Sequence[str] = ()) -> dict[str, str]:
-    """The metrics of a table in files and their headings.
-
-    Those of ``columns`` in their order; without any, all that a run defines.
-    """
+    """Metrics of a table in files, and headings: of ``columns``, or all that a run defines."""
     names = [name for name in HEADINGS if name != "pool_recall" and _shown(name, rows)]
     if columns:
         names = [_by_name()[column] for column in columns if column not in DIFFERENCES]
@@ -184,10 +181,7 @@ def _by_name() -> dict[str, str]:
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
-    """The rows as a table for ``rich``, about 100 columns wide: two lines a run.
-
-    The second line has the number of questions, and the intervals of the values above them.
-    """
+    """A table for ``rich``, about 100 columns wide; a run's second line has n and intervals."""
     caption = terminal_text("".join(f"{note}\n" for note in notes(rows)), "bold")
     compared = any(row.baseline for row in rows)
     caption.append(READ + READ_DIFFERENCES * compared, "not bold")
