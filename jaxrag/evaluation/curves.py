@@ -43,10 +43,7 @@ def thresholds(u: Float[np.ndarray, " q"], *, points: int = POINTS) -> Float[np.
 def accepted_curve(
     u: Float[np.ndarray, " q"], direct: Float[np.ndarray, " q"], *, points: int = POINTS
 ) -> ThresholdCurve:
-    """Score of the direct answers among the questions with u <= threshold (DTR figure 16).
-
-    It starts at 5 % of the questions and at least 10; below that it would show noise.
-    """
+    """Score of direct answers with u <= threshold (DTR figure 16), from 5 % and 10 questions on."""
     at = thresholds(u, points=points)
     curve = _curve(at, [u <= t for t in at], lambda accepted: np.where(accepted, direct, np.nan))
     some = curve.query_ratio >= min(max(0.05, 10 / len(u)), 1)

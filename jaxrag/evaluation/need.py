@@ -33,10 +33,7 @@ def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
 
 
 def lost(record: Record) -> str:
-    """Where a wrong answer lost the gold passages: one of `LOST`; "" for others.
-
-    "" also where none are marked, or nothing was searched. "not answered": one was read.
-    """
+    """Where a wrong answer lost the gold passages: one of `LOST`; "" for others, or if unknown."""
     scores = question_scores(record, {})
     if math.isnan(scores.get("hit", math.nan)) or scores.get("exact_match", 1) == 1:
         return ""

@@ -21,10 +21,7 @@ def bars(
     legend: Mapping[Any, str] | None = None,
     percent: bool = True,
 ) -> list[Picture]:
-    """Draws the measures of each data set by their names, or those in ``legend``.
-
-    Series whose measure is None were not made. Shares are drawn in ``percent``.
-    """
+    """Draws what was measured of each data set, by name or ``legend``; shares in ``percent``."""
     factor = 100 if percent else 1
     drawn = dict[str, dict[str, Interval]]()
     numbers = dict[str, dict[str, dict[str, Any] | None]]()

@@ -28,11 +28,8 @@ def table_cells(
 ) -> list[Cell]:
     """The cells of a table whose jobs have been executed, by rows, means over data sets last.
 
-    Args:
-      results: as `work.add_table` returns them.
-      whole: whether runs answered all questions.
-      substituted: whether other models or data stand for the paper's; then no printed value stands
-        beside ours.
+    ``results`` are those of `work.add_table`. If runs did not answer the ``whole`` of the questions
+    no cell agrees; if models or data are ``substituted`` no printed value stands beside ours.
     """
     paper = scale == "paper" and not substituted
     measured = _Measured(table, printed, scale, results)

@@ -1,9 +1,4 @@
-"""Requirements of a reproduction, computed from settings alone: no data, model or index is read.
-
-Calls and tokens come from recorded small runs (see `jaxrag.runs.calls`), sizes of data from the
-papers' published sets and corpora, sizes of indexes from the number of passages and the dimension
-of the vectors, memory from the shapes of models. Hours are tokens over a measured or given rate.
-"""
+"""Requirements of a reproduction, from settings alone: no data, model or index is read."""
 
 from __future__ import annotations
 
@@ -269,9 +264,7 @@ def problems(
 ) -> dict[str, list[str]]:
     """What stops jobs, found in one pass before the first: messages, each with its jobs' names.
 
-    These are settings that do not fit, sets and corpora that are not built, missing packages,
-    devices, keys and checkpoints, and models that exceed the devices' memory. Servers are not
-    asked. Checkpoints below ``root``, the parent of the jobs' directories, are made by the jobs.
+    Servers are not asked; checkpoints below ``root``, the directories' parent, are made by jobs.
     """
     found: dict[str, list[str]] = {}
     for path, job in jobs.items():
@@ -334,11 +327,7 @@ def _refusal(check: Callable[[], object]) -> Iterator[str]:
 
 
 def measured_rates(workdir: Path) -> dict[str, Rate]:
-    """The rate of each model in a reproduction's finished runs on these devices.
-
-    It is all tokens over the seconds of its run with the most tokens. Runs that found results in a
-    store say nothing of the speed.
-    """
+    """Tokens a second of each model's largest run on these devices; stored results say nothing."""
     longest: dict[str, tuple[float, float]] = {}
     devices = describe_environment()["devices"]
     for file in (f for p in ("*", f"*/{RUN}") for f in workdir.glob(f"*/runs/{p}/metrics.json")):

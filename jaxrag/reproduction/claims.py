@@ -1,10 +1,8 @@
 """Claims of the papers about tables and figures, with verdicts from the records of ours.
 
-A claim says that one row of a table, or one point of a drawn series, is better than another. Each
-comparison is a difference with a 95 % interval and a two-sided p-value: over the questions that
+A comparison is a difference with a 95 % interval and a two-sided p-value: over the questions that
 both sides answered, by a sign-flip test; over seeds, or seeds and questions, by Student's interval;
-else, as between disjoint groups of questions, of two independent means. docs/claims.md has the
-verdicts; what was measured once, such as the seconds of a run, is undecided.
+else, as between disjoint groups of questions, of two independent means.
 """
 
 from __future__ import annotations

@@ -36,10 +36,7 @@ Metric = str | Callable[[str], str]
 
 
 def in_group(group: Group, metric: Metric) -> Measure:
-    """Measures the mean of a metric over a group of questions.
-
-    Jobs: `JOB` is the run with the gate; "dq_retrieval" also reads `ALWAYS`.
-    """
+    """Measures a metric over a group; `JOB` has the gate, "dq_retrieval" also reads `ALWAYS`."""
 
     def measure(results: Results) -> Measured:
         triggered = results.scored(JOB).measure("trigger").values

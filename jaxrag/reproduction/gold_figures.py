@@ -92,10 +92,7 @@ def ranks(title: str, results: Mapping[str, Results]) -> list[Picture]:
 
 
 def positions(title: str, results: Mapping[str, Results], *, polar: bool = False) -> list[Picture]:
-    """Draws passages around the question, on two principal components.
-
-    With ``polar``, at their true distance from the question in the direction of the projection.
-    """
+    """Draws passages around the question, on two components; ``polar``: at their true distance."""
     panels, numbers = {}, {}
     for dataset, outputs in results.items():
         lines = jsonl.read(outputs.directories[JOB] / POINTS)

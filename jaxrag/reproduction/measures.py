@@ -109,10 +109,7 @@ def total_cost(results: Results) -> Measured:
 
 
 def wall_seconds(results: Results) -> Measured:
-    """Seconds in which a run answered its questions, without loading models.
-
-    What a store held is not waited for, so the run must have a store of its own.
-    """
+    """Seconds in which a run with a store of its own answered, without loading models."""
     run = results.scored().run
     seconds = answering_seconds(run.path)
     return Measured(Interval(seconds, seconds, seconds, len(run.records)))

@@ -37,12 +37,9 @@ def accuracy_curves(
 ) -> list[Picture]:
     """One panel a data set: evaluated accuracy in percent over the share of each training.
 
-    With several seeds, a point is the mean over them and the questions; where evaluations of the
-    seeds differ in number, those that all have are drawn.
-
-    If all trainings of a panel evaluated the same questions, the first and the last point of each
-    curve hold the values of these questions, so that claims compare them in pairs. A question is
-    named by its number, from 0: trainings log no ids.
+    A point is the mean over questions and seeds, where all have it. If all trainings of a panel
+    evaluated the same questions, the first and the last point of each curve hold their values, so
+    that claims compare them in pairs, by number from 0: trainings log no ids.
     """
     first = next(iter(results.values()))
     labels = [label for label in trainings if first.has(label)]
@@ -72,11 +69,7 @@ def _evaluated(training: TrainingLog) -> tuple[Any, ...]:
 
 
 def _points(seeds: Sequence[TrainingLog], with_values: bool) -> list[dict[str, Any]]:
-    """Progress in percent, mean, ends of the interval and number of questions, and means by seed.
-
-    Progress is that of the first seed. ``with_values`` adds the values of questions, as shares, to
-    the first and the last point.
-    """
+    """Points in percent, progress that of the first seed; ``with_values``: shares at both ends."""
     evaluated = [evaluations(training)[_ACCURACY] for training in seeds]
     last = evaluated[0][-1][0]
     points: list[dict[str, Any]] = []

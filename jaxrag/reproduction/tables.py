@@ -1,9 +1,4 @@
-"""Declarations of how the tables and figures of the papers are reproduced.
-
-A `Table` says how each printed row is made: by a `Line`, whose jobs are made for every data set of
-the row at one of three scales. The printed rows themselves (`printed.tables`) give the columns, the
-metrics and the numbers to compare with. The declarations are in ``configs/papers``.
-"""
+"""Declarations of how the tables and figures of the papers are made; they are in configs/papers."""
 
 from __future__ import annotations
 

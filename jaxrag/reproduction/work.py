@@ -69,10 +69,7 @@ class Work:
     ) -> list[dict[str, Path]]:
         """Adds some jobs by name, and what they need; again for each seed if one needs a training.
 
-        ``place`` has the scale, data set and questions of their `Setting`.
-
-        Returns:
-          The jobs' directories, by seed.
+        ``place`` has the scale, data set and questions; returned are directories, by seed.
         """
         by_seed: list[dict[str, Path]] = []
         for seed in range(seeds):
@@ -87,13 +84,10 @@ class Work:
         return by_seed
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job], seed: int = 0) -> Path:
-        """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
+        """Adds the job that ``make`` returns, and those whose directories it asks for; its own.
 
         A job among these that names the directory of another one needs that. ``seed`` is added to
         those of all trainings among them, so that the jobs that do not depend on one are shared.
-
-        Returns:
-          The job's directory.
         """
         needed: list[Path] = []
 
@@ -154,10 +148,8 @@ class Work:
         """Executes jobs that are not finished, those first that others need.
 
         A job that cannot be done, and those that need it, are added to `failed`; the same call
-        tries them again.
-
-        Returns:
-          Number of questions that failed. InputError of the first job if none could be done.
+        tries them again. Returns the number of questions that failed; InputError of the first job
+        if none could be done.
         """
         self.failed.clear()
         order = self.with_needs(wanted)

@@ -1,8 +1,4 @@
-"""Writes the figures of a report page as separate SVG files, for papers and slides.
-
-The files have the light colours as literal values: converters to PDF or PNG support neither CSS
-variables nor dark mode.
-"""
+"""A page's figures as SVG files, in literal light colours: converters know no CSS variables."""
 
 from __future__ import annotations
 

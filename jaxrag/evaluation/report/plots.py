@@ -1,10 +1,7 @@
 """Papers' figures by matplotlib: curves, groups of bars, histograms and clouds of points, as SVG.
 
 Text stays text, equal numbers give equal bytes, and colours are the report's light ones, which a
-style sheet in the drawing replaces on dark pages. The i-th series of every panel has the same
-colour and mark, named once in the legend.
-
-Matplotlib, the extra ``figures``, is imported when something is drawn.
+style sheet in the drawing replaces on dark pages. Matplotlib is an extra, imported when needed.
 """
 
 from __future__ import annotations
@@ -118,10 +115,7 @@ def bars(
     legend: Sequence[str],
     y_title: str,
 ) -> str:
-    """An SVG file of bars with intervals, by group and series; one without questions is left out.
-
-    Below a group's name stand the bars' numbers of questions, once if they are equal.
-    """
+    """Bars with intervals by group and series, and below a group how many questions they have."""
 
     def draw(axes: Axes, groups: Mapping[str, Mapping[str, Interval]]) -> None:
         labels = []
@@ -148,11 +142,7 @@ def bars(
 def histograms(
     title: str, panels: Mapping[str, Mapping[str, int] | Float[np.ndarray, "2 b"]], *, x_title: str
 ) -> str:
-    """An SVG file of counts as bars.
-
-    ``panels`` are, by title, counts by label, or the left edges of bins of one width and their
-    counts.
-    """
+    """Counts as bars: by label, or by the left edges of bins of one width; by panel."""
     from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes, panel: tuple[str, Any]) -> None:

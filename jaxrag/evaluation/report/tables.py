@@ -299,10 +299,7 @@ class Grid(NamedTuple):
 def need_grid(
     runs: Sequence[RunRecords], names: Sequence[str], needs: Sequence[Mapping[str, str]]
 ) -> Grid | None:
-    """Numbers of questions by the need of a search, and where gold was lost, of gated runs.
-
-    ``needs`` are those of `gated_needs`.
-    """
+    """Questions of gated runs by the ``needs`` of a search, and where gold was lost."""
     lines, marked = [], places(runs)
     for run, name, found in zip(runs, names, needs, strict=True):
         counts = Counter(found.values())

@@ -48,10 +48,7 @@ class TraceStep(NamedTuple):
 def trace_steps(
     trace: Mapping[str, Any], passages: Mapping[str, Passage], answer: str
 ) -> list[TraceStep]:
-    """The steps of a trace in the order in which a method takes them.
-
-    ``passages`` are those that it names, by id; of others only the id is shown.
-    """
+    """The steps of a trace in order; a passage that is not in ``passages`` is shown as its id."""
     return [
         *_decision(trace),
         *_retrieval(trace, passages),
