@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jaxrag.evaluation.records import RunDirectory, read_passages, read_run
+from jaxrag.evaluation.records import RunDirectory, differences, read_passages, read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.types import InputError, Passage
 from tests.evaluation import fabricate
@@ -255,3 +255,15 @@ def test_named_passages_each_once(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.append([line("q00", trace={"searches": searches}), failed("q01")])
         assert run.named_passages() == ["b", "a", "c"]
+
+
+def test_a_config_with_tuples_resumes(tmp_path: Path) -> None:
+    config = {"stop": ("a", "b")}
+    with start(tmp_path, config) as run:
+        run.append([line("q00")])
+    with start(tmp_path, config) as run:
+        assert run.finished == {"q00"}
+    assert read_run(tmp_path).config == {"stop": ["a", "b"]}
+    assert differences({"a": 1}, {"a": True}) == ["a: 1 recorded, true now"]
+    with pytest.raises(InputError, match=r'stop: \["a", "b"\] recorded, \["a"\] now'):
+        start(tmp_path, {"stop": ("a",)})

@@ -108,8 +108,11 @@ def lost(small: Run, tmp_path_factory: Any) -> Run:
 
 def test_a_baseline_runs_where_bm25_finds_nothing(lost: Run, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("bm25s")
-    run = dataclasses.replace(run_on(lost, config("ircot")), normalization="unicode")
+    run: Any = dataclasses.replace(run_on(lost, config("ircot")), normalization="unicode")
+    passages = run.data.load(Path(run.cache)).passages
+    assert run.index.status(passages, Path(run.cache)).state == "not built yet"
     found = execute(dataclasses.replace(run, model=scripted(" \u00e1")), tmp_path / "run")
+    assert run.index.status(passages, Path(run.cache)).state == "built"
     assert found["answered"] == 2 and found["errors"] == 0
     records = {one["question_id"]: one for one in read_run(tmp_path / "run").records}
     assert records["nothing"]["trace"].get("selected", {}).get("ids", []) == []

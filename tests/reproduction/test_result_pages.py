@@ -148,3 +148,9 @@ def test_records_have_the_parameters_of_readers(tmp_path: Path) -> None:
     sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert found["files"] == {"file": sha256, "reader.gguf": sha256}
     assert found["data"] == {"d": {"passages": 27_218}}
+
+
+def test_printed_values_stand_beside_the_papers_models(tmp_path: Path) -> None:
+    of_paper = RAG._replace(printed=35.4, comparable=True)
+    text = page(tmp_path, of_paper, substitutes=[])
+    assert "EM, percent: 0.0 [-10.0, 10.0], n = 20, printed 35.4 (-35.4) differs<br>" in text
