@@ -255,15 +255,3 @@ def test_a_row_of_averages_alone_is_measured_on_the_sets_behind_it(tmp_path: Pat
     nq, mean = found["paper-nq"], found["average"]
     assert nq.printed is None and nq.interval is not None and nq.interval.mean == 25
     assert mean.printed == 40.0 and mean.interval is not None and mean.interval.mean == 50
-
-
-def test_stand_ins_have_no_printed_values(tmp_path: Path) -> None:
-    results = {(0, "factbook"): write(tmp_path / "a", [1, 0])}
-    cells = cells_at("small", results)
-    one = cells[0, "factbook", "EM"]
-    assert one.column == Column("factbook", ("nq", "webq"))
-    assert one.column.heading == "factbook (for nq, webq)"
-    assert one.printed is None and one.agrees is None
-    assert cells[1, "factbook", "EM"].interval is None  # no run of that row
-    # which is then left out
-    assert [row[0] for row in page.grids(list(cells.values()), PRINTED)[0].rows] == ["Base"]
