@@ -527,6 +527,15 @@ def few_at_once(handler: Handler, asked: Asked) -> Any:
     return plain(asked)
 
 
+def one_at_a_time(handler: Handler, asked: Asked) -> Any:
+    """Works on one request after the other, those included whose clients have gone."""
+    with handler.server.lock:
+        handler.server.free = max(getattr(handler.server, "free", 0.0), time.monotonic()) + 0.06
+        wait = handler.server.free - time.monotonic()
+    time.sleep(wait)
+    return plain(asked)
+
+
 # The modes ------------------------------------------------------------------------------------
 
 ROOM = {"method.reader.answer_tokens": 80, "method.reader.passage_tokens": 80}
@@ -812,5 +821,10 @@ MODES: dict[str, Mode] = {
     # more requests than a server can take
     "few requests at once": Mode(
         talk=few_at_once, methods=("dtr",), settings={"limit": 24, "model.patience": 3.0}
+    ),
+    "one request at a time": Mode(
+        talk=one_at_a_time,
+        methods=("dtr",),
+        settings={"limit": 60, "model.timeout": 1.5, "model.patience": 3.0},
     ),
 }
