@@ -13,11 +13,7 @@ _RAISED = (
 
 
 def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """Reads an array of numbers, or maps its file into memory; objects are never unpickled.
-
-    ValueError if it is missing, damaged or no array; NumPy raises seven kinds of errors, such as
-    one of Python's tokenizer, which parses the header.
-    """
+    """An array of numbers, read or mapped into memory, never unpickled; ValueError for damage."""
     try:
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except _RAISED as error:

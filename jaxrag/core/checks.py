@@ -48,10 +48,7 @@ def check_share(**shares: float) -> None:
 
 
 def check_local(paths: Mapping[str, str | Path]) -> None:
-    """InputError for paths, by the names of their settings, of other file systems.
-
-    One with a scheme, such as gs://bucket/directory, would become a directory named "gs:".
-    """
+    """InputError for paths of other file systems, such as gs://bucket, by their settings' names."""
     for name, path in paths.items():
         # pathlib makes gs:/ of gs://, and absolute() puts the working directory before it
         if re.search("(^|/)[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):

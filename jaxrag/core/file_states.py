@@ -58,8 +58,7 @@ _JOB: ContextVar[dict[Any, Any] | None] = ContextVar("job", default=None)
 def one_start() -> Iterator[None]:
     """Begins a job: until its end, functions marked `once` return the result of their first call.
 
-    So a file that is edited meanwhile changes nothing before the next job. A job inside another
-    belongs to it.
+    A job inside another belongs to it.
     """
     results = _JOB.get()
     token = _JOB.set({} if results is None else results)

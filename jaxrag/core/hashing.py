@@ -85,8 +85,5 @@ def digest_bytes(data: bytes) -> str:
 
 
 def in_share(text: str, share: float) -> bool:
-    """Whether a text, such as a question's id, is in a pseudo-random share (0 to 1) of all texts.
-
-    Depends only on the text (CRC-32), so that all tables hold out the same questions.
-    """
+    """Whether a text, such as an id, is in a pseudo-random share (0 to 1) of all, by its CRC-32."""
     return zlib.crc32(text.encode()) / 2**32 < share

@@ -41,11 +41,8 @@ SplitFiles = Mapping[str, Mapping[str, Path]]
 class SplitFigures:
     """Numbers of what a split has.
 
-    Attributes:
-      published: questions of the published split.
-      answers: gold answers, aliases too, over all questions.
-      choices: questions with choices.
-      gold: questions with gold passages, by corpus ("" for the set's own contexts).
+    ``answers`` counts gold answers, aliases too; ``choices`` questions with choices; ``gold`` those
+    with gold passages, by corpus ("" for the set's own contexts).
     """
 
     questions: int = 0

@@ -43,10 +43,7 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Waits while another process holds the lock; what it built is then found.
-
-    In a cache that cannot be written nothing is built, so there is no lock.
-    """
+    """Waits while another process holds the lock; none in a cache that cannot be written."""
     try:
         with explain_limits(lock):
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -103,11 +100,7 @@ def _files(settings: Any) -> Iterator[Path]:
 
 @once
 def _state(settings: Any) -> tuple[Any, ...]:
-    """What tells whether a model or an index of some settings has changed.
-
-    It differs at each call if a file was just changed, and for a server, which may have another
-    model now.
-    """
+    """What tells a change of a model or index; new at each call for servers and young files."""
     files = tuple(map(FileState.of, _files(settings)))
     server = getattr(settings, "checkpoint", "") is None
     fleeting = server or not all(file.settled for file in files)

@@ -28,12 +28,8 @@ FOLDER = "processes"
 class Share:
     """What this process answers of a run.
 
-    Attributes:
-      whole: the run's directory, which of several processes the first alone holds.
-      directory: where this process writes; the same, if it is the only one.
-      questions: of the run.
-      todo, count: this process's questions without an answer, and the number of all of its own.
-      track: passes figures on, see `jaxrag.core.tracking`.
+    ``whole`` is the run's directory, which of several processes the first alone holds, and
+    ``directory`` where this one writes; ``todo`` are its questions without an answer, of ``count``.
     """
 
     whole: RunDirectory

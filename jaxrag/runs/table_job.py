@@ -23,10 +23,8 @@ class TableJob:
 
     A subclass sets ``file``, the name of the table in the job's directory, ``method``, the Config
     that the run's method must be, and ``measures``, whether the table is a result of its own and
-    not what a training learns from; and defines `lines` and `summary`.
-
-    Attributes:
-      run: the run; its own directory is the folder ``run`` of the job's.
+    not what a training learns from; and defines `lines` and `summary`. The run's own directory is
+    the folder ``run`` of the job's.
     """
 
     file: ClassVar[str]
