@@ -1,9 +1,8 @@
 """Metrics of trainings and runs for TensorBoard and Weights & Biases, beside our own files.
 
 ``JAXRAG_TRACK=tensorboard``, ``wandb``, or both with a comma, turns it on; without it nothing is
-tracked. TensorBoard's event files are written into ``tensorboard`` of the job's directory.
-Weights & Biases is offline unless its own ``WANDB_MODE`` says otherwise: its files are in ``wandb``
-of the directory, and ``wandb sync`` uploads them.
+tracked. Files are in ``tensorboard`` and ``wandb`` of the job's directory; Weights & Biases is
+offline unless ``WANDB_MODE`` says otherwise.
 """
 
 from __future__ import annotations

