@@ -73,7 +73,8 @@ def load_decoder(
     placed = to_devices(arrays, dtype, mesh)
     if quantization:
         return decoder, unflatten_dict(placed, sep=".")
-    return decoder, unflatten(placed, template(_initialise, decoder))
+    network: Any = decoder  # Flax makes it hashable
+    return decoder, unflatten(placed, template(_initialise, network))
 
 
 def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
@@ -155,7 +156,8 @@ def group_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | lis
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
-    return shapes(template(_initialise, decoder))
+    network: Any = decoder
+    return shapes(template(_initialise, network))
 
 
 def _initialise(decoder: Decoder) -> dict[str, Any]:
