@@ -33,9 +33,8 @@ class _Raised(NamedTuple):
 def in_background(items: Iterable[T], *, ahead: int) -> Generator[T]:
     """Yields ``items`` in their order; a thread makes them, up to ``ahead`` items in advance.
 
-    An exception of ``items`` is raised after the items before it. When the generator is closed, or
-    the thread that uses it is interrupted, the background thread stops after its current item, or
-    where that calls `check_stopped`, and is waited for.
+    An exception of ``items`` is raised after the items before it. When the generator is closed, the
+    thread stops after its current item, or where that calls `check_stopped`, and is waited for.
     """
     made: queue.Queue[Any] = queue.Queue(ahead)
     stopped = threading.Event()

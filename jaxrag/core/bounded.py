@@ -1,8 +1,7 @@
-"""Functions on data that may be anyone's, in a process of their own with limits.
+"""Functions on data that may be anyone's, such as a chat template, in a process with limits.
 
-A chat template is a program, and a tokenizer has regular expressions: either may run for ever, take
-all memory or end the process that runs it. Run as a module, this file answers the calls of one
-function, a line of JSON each, until its standard input is closed.
+Run as a module, this file answers the calls of one function, a line of JSON each, until its
+standard input is closed.
 """
 
 from __future__ import annotations

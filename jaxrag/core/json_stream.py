@@ -43,11 +43,7 @@ def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
 
 
 class _Text:
-    """A window on a file's text, from the first character that is not parsed yet.
-
-    Attributes:
-      number: of the element that is parsed, from 1; 0 before the first.
-    """
+    """A window on a file's text, from what is not parsed yet; ``number`` of the element, from 1."""
 
     def __init__(self, path: Path, stream: BinaryIO, chunk: int) -> None:
         self._path, self._chunk = path, chunk

@@ -1,7 +1,4 @@
-"""Records that users write or publish: every error names the file, the record and the field.
-
-A record is a line of JSONL, an element of a JSON array (`read_elements`) or a table's row.
-"""
+"""Records that users write or publish: every error names the file, the record and the field."""
 
 from __future__ import annotations
 

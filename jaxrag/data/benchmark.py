@@ -1,7 +1,4 @@
-"""Published sets of questions by name, over the corpora that papers search.
-
-`jaxrag data` builds sets and corpora; here they are opened.
-"""
+"""Published sets of questions by name, over the corpora that papers search, once they are built."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The published sets of questions as a table: where each lies, its sizes, and how it is read.
-
-Most are read from FlashRAG's collection, in which all have one form. A further set of that form is
-one more row.
-"""
+"""The published sets of questions as a table: where each lies, its sizes, and how it is read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Loads data sets and models, opens indexes, and builds them one at a time.
-
-Models and indexes stay in memory between the jobs of a process as long as what they were made from
-stays as it is, which is looked up once in a job.
-"""
+"""Loads data sets and models, opens indexes, and builds them one at a time, kept for later jobs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Checks a language model before its numbers are believed: `jaxrag check-model`, and each run.
-
-What it writes to easy questions, in a run's own prompts, shows whether template, ends, tokenizer
-and engine fit it.
-"""
+"""Checks by easy questions whether template, ends, tokenizer and engine fit a language model."""
 
 from __future__ import annotations
 

@@ -28,10 +28,9 @@ class Requiring(Protocol):
 
 
 def check_needs(run: RunSettings, *, given: Mapping[str, HelperTool] | None = None) -> None:
-    """Checks, before anything is loaded, that the settings meet the method's needs.
+    """Checks, before anything is loaded, that the settings meet the method's needs; or InputError.
 
-    ``given`` are helpers that need no settings. InputError names what is missing, or a file of
-    prompts that cannot be read.
+    ``given`` are helpers that need no settings.
     """
     prompts.own_files(describe(run.method))
     needs = run.needs

@@ -50,10 +50,7 @@ def with_loadable_index(run: Settings) -> Settings:
 
 
 def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
-    """The data set, built on first use, and the questions of the run.
-
-    InputError if there is no question, none has an answer, or a checkpoint was trained on some.
-    """
+    """The data and questions of a run; InputError if none has an answer, or some are trained on."""
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:

@@ -1,7 +1,4 @@
-"""Plans a run without loading weights, building an index or using the network.
-
-Only the data set is read (and built on first use), and headers, settings and hashes of checkpoints.
-"""
+"""Plans a run: reads its data and headers of checkpoints, but no weights, index or network."""
 
 from __future__ import annotations
 

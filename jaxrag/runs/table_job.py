@@ -23,8 +23,7 @@ class TableJob:
 
     A subclass sets ``file``, the name of the table in the job's directory, ``method``, the Config
     that the run's method must be, and ``measures``, whether the table is a result of its own and
-    not what a training learns from; and defines `lines` and `summary`. The run's own directory is
-    the folder ``run`` of the job's.
+    not what a training learns from; and defines `lines` and `summary`.
     """
 
     file: ClassVar[str]
