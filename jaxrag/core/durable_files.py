@@ -32,10 +32,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream whose content replaces ``path`` when the block ends without an error.
-
-    After an error the previous file is unchanged; InputError for a full disk.
-    """
+    """A stream whose content replaces ``path`` whole when the block ends without an error."""
     temporary = path.with_name(path.name + ".new")
     with explain_limits(path):
         try:

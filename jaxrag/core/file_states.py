@@ -56,10 +56,7 @@ _JOB: ContextVar[dict[Any, Any] | None] = ContextVar("job", default=None)
 
 @contextlib.contextmanager
 def one_start() -> Iterator[None]:
-    """Begins a job: until its end, functions marked `once` return the result of their first call.
-
-    A job inside another belongs to it.
-    """
+    """Begins a job, in which functions marked `once` return the result of their first call."""
     results = _JOB.get()
     token = _JOB.set({} if results is None else results)
     try:

@@ -53,10 +53,7 @@ class HashedFile(NamedTuple):
 
 
 def hashed_once(path: Path, records: Path) -> HashedFile:
-    """Hashes a file, unless its record in the directory ``records`` has its present `FileState`.
-
-    No record is kept of a file that was changed in the last two seconds.
-    """
+    """Hashes a file, unless its record in ``records`` has its present, settled `FileState`."""
     state = FileState.of(path)
     settled, record = state.settled, records / f"{digest(state.path)[:16]}.json"
     try:

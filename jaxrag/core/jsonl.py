@@ -30,10 +30,7 @@ def write(file: Path, rows: Iterable[Any]) -> None:
 
 
 def append(file: Path, lines: Sequence[str]) -> None:
-    """Appends encoded lines, on disk when this returns; after an error the file is unchanged.
-
-    InputError if the disk is full, or the file is a link; OSError for another I/O error.
-    """
+    """Appends encoded lines, on disk when this returns; after an error the file is unchanged."""
     if not lines:
         return
     handle = open_own(file, os.O_WRONLY | os.O_APPEND)
@@ -99,10 +96,7 @@ def read(
 
 
 def reorder(file: Path, question_ids: Sequence[str]) -> None:
-    """Sorts a file by the order of ``question_ids``, keeping only each question's last line.
-
-    InputError if it has a question that is not among them.
-    """
+    """Sorts a file by ``question_ids``, keeping each one's last line; InputError for other ids."""
     rows = read(file)
     by_id = {row["question_id"]: row for row in rows}
     if unknown := by_id.keys() - set(question_ids):

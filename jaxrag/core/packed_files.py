@@ -43,10 +43,7 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_published(path: Path, name: str) -> Iterator[BinaryIO]:
-    """The unpacked bytes of a published file: as it is, packed, or ``name`` in an archive.
-
-    InputError as `open_packed`, and for a zip or tar archive without such a file.
-    """
+    """The unpacked bytes of a published file: as it is, packed, or ``name`` in an archive."""
     if not (Path(path).is_file() and _is_archive(Path(path))):
         with open_packed(path) as stream:
             yield stream

@@ -33,10 +33,7 @@ _LATEX = str.maketrans(
 
 
 def printable(text: str) -> str:
-    """The text without characters that control a terminal or reorder what is displayed.
-
-    Line feeds and tabs stay; unpaired surrogates become "?".
-    """
+    """The text without characters that control a terminal or reorder it; surrogates are "?"."""
     return _REMOVED.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
@@ -51,19 +48,13 @@ def html_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """The text on one line of GitHub-flavoured Markdown, such as a table's cell.
-
-    It makes no emphasis, code, formula, link, image or HTML, and no further cell.
-    """
+    """The text on one line of GitHub's Markdown, such as a table's cell, without any markup."""
     line = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
     return _MARKDOWN.sub(r"\\\g<0>", line)
 
 
 def csv_text(text: str) -> str:
-    """The text on one line as a cell of a CSV file, without quoting, which the writer adds.
-
-    A text that a spreadsheet would take for a formula gets an apostrophe in front.
-    """
+    """The text on one line as a cell of a CSV file, unquoted; a formula gets an apostrophe."""
     line = printable(text).replace("\n", " ")
     return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
 

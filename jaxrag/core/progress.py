@@ -75,10 +75,7 @@ def shown_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def run_log(file: Path) -> Iterator[None]:
-    """Logs INFO and above to ``file`` (appended) and WARNING and above to standard error.
-
-    An error that ends the work is the last line of ``file``.
-    """
+    """Logs INFO and above, and an error that ends the work, to ``file``; warnings are shown."""
     lines, level = _JsonLines(file, delay=True, encoding="utf-8"), _LOGGER.level
     shown = any(isinstance(one, _StderrHandler) for one in _LOGGER.handlers)
     with contextlib.nullcontext() if shown else shown_warnings():

@@ -87,10 +87,7 @@ class QuestionFiles:
 def convert_corpus(
     cache: Path, files: Sequence[Path], passages: Callable[[], Iterable[Passage]], form: str = ""
 ) -> Passages:
-    """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` if it is not there.
-
-    ``files`` are all that they are read from, ``form`` is what else decides them.
-    """
+    """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` of ``files`` if need be."""
     hashed = _hashed(files, cache)
     root = cache / "data" / f"corpus-{_key(hashed, form)}"
     if not is_complete(root):

@@ -75,10 +75,7 @@ class Factbook:
 
 
 def _written(cache: Path, countries: int) -> Path:
-    """Directory with ``questions`` and ``passages`` under ``cache``; written if not complete.
-
-    Kept are the selected countries' passages, and the questions whose gold is all among them.
-    """
+    """Directory of the selected questions and passages under ``cache``; written if not complete."""
     lines = read_input(FILE)
     head = next(lines).fields
     key = json.dumps([*head["built_from"], countries, _WORDS])

@@ -84,10 +84,7 @@ class PublishedSet:
         return self.contexts or f"{self.name}-{OWN}"
 
     def rows(self, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions of a split in their published order, from paths by published name.
-
-        InputError names the file, the line or number of the row, and the field.
-        """
+        """The questions of a split in their published order, from paths by published name."""
         paths = [files[published_name(one)] for one in self.addresses(split)]
         if self.read is not None:
             rows = self.read(paths, split)

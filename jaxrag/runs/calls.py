@@ -43,10 +43,7 @@ class CostRow(NamedTuple):
 
 
 def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, float] | None:
-    """Expected costs of a question, averaged over numbers of kinds; None if a kind has no row.
-
-    The row is that of the run's name, or else of its method's, with the same prompt set.
-    """
+    """Expected costs of a question, averaged over kinds, by name or method; None if unknown."""
     table, prompts = read_table(TABLE), run.method.reader.prompts
     own, general = _bare(run.name), run.method.name
     rows = [table.get((own, prompts, k)) or table.get((general, prompts, k)) for k in kinds]

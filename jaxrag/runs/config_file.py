@@ -18,10 +18,7 @@ _QUOTED = 300  # characters of an error in a config file that a message quotes
 
 
 def load(spec: str, *, kind: Any = Job) -> Any:
-    """The job of a config file, written as ``PATH`` or ``PATH:VARIANT``.
-
-    InputError if there is no such file, ``get_config`` or variant, or it is no job of ``kind``.
-    """
+    """The job of a config file, written as ``PATH`` or ``PATH:VARIANT``; InputError for another."""
     given, _, variant = spec.partition(":")
     path = find(given)
     module = load_module(path)
@@ -52,10 +49,7 @@ def load_module(path: str) -> Any:
 
 
 def find(path: str) -> str:
-    """Path of a config file; configs/NAME.py that is not there is the one installed with jaxrag.
-
-    InputError if there is no such file.
-    """
+    """Path of a config file, or of the one installed with jaxrag; InputError if there is none."""
     if Path(path).is_file():
         return path
     folder, *rest = Path(path).parts or ("",)

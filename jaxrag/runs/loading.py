@@ -74,10 +74,7 @@ def _tell_loading(settings: DataSettings) -> None:
 
 
 def _files(settings: Any) -> Iterator[Path]:
-    """Files that settings name by their paths: each itself, or those of a folder and its folders.
-
-    Of "package:NAME" too, but not of "hub:NAME", which would have to be looked up there.
-    """
+    """Files that settings name, those of folders and their folders, too; none of "hub:NAME"."""
     if dataclasses.is_dataclass(settings):
         settings = tuple(getattr(settings, field.name) for field in dataclasses.fields(settings))
     if isinstance(settings, tuple):
@@ -161,10 +158,7 @@ def check_model(settings: ModelSettings, cache: Path) -> None:
 
 
 def release(keep: Collection[Any] = ()) -> None:
-    """Lets go of the models and indexes that are kept for later runs, and of compiled programs.
-
-    Models of the settings ``keep`` stay. Memory is free again once nothing else holds the others.
-    """
+    """Lets go of kept models, but for those of the settings ``keep``, indexes and programs."""
     load_model.cache_clear(keep)
     open_index_over.cache_clear()
     release_programs()

@@ -59,10 +59,7 @@ Level = Literal["OK", "WARN", "FAIL"]
 
 
 class CheckResult(NamedTuple):
-    """What was checked, what was seen, and the way out.
-
-    ``level`` is "FAIL" where results would be wrong, "WARN" where they may be.
-    """
+    """What was checked and seen, and the way out; "FAIL" if results would be wrong."""
 
     level: Level
     subject: str

@@ -319,10 +319,7 @@ def ir_accuracy(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A table for the terminal: means in percent, intervals, paired differences.
-
-    Columns with the same value in all rows are shown in the title.
-    """
+    """A table for the terminal: percent with intervals; what all rows share is in the title."""
     labels = {"data": "data", "questions": "questions", "index": "retriever", "queries": "queries"}
     labels = {name: label for name, label in labels.items() if name in rows[0]}
     every = dict.fromkeys(name for row in rows for name in row)

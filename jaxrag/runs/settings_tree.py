@@ -10,10 +10,7 @@ from jaxrag.runs.settings import RunSettings
 
 
 def parts_in_use(value: Any) -> Iterator[Any]:
-    """All dataclasses in a tree of settings, parents first.
-
-    A reranker or an index that a run's method does not need is left out.
-    """
+    """Dataclasses in a tree of settings, parents first, but for what a run's method needs not."""
     if isinstance(value, tuple):
         for part in value:
             yield from parts_in_use(part)

@@ -31,10 +31,7 @@ def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
 
 
 def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
-    """Judgements in BEIR's form: a table with the header query-id, corpus-id, score.
-
-    InputError as `read_trec_judgements`, and for another header.
-    """
+    """Judgements in BEIR's table, whose header is query-id, corpus-id, score; else InputError."""
     return _by_query(read_table(path, header=_BEIR), *_BEIR, corpus)
 
 

@@ -96,10 +96,7 @@ def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
 
 
 def read_pubhealth(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
-    """PubHealth's tables: the claims that are true or false, by their rows from 0.
-
-    Claims labelled mixture or unproven are left out, and so are damaged rows, with a warning.
-    """
+    """PubHealth's true and false claims, by rows from 0; damaged rows are left out and told."""
     for number, row in enumerate(read_table(paths[0], quoted=True, ragged=True)):
         label = row.string("label", optional="label" in row.fields).strip().lower()
         if label in VERDICTS:
