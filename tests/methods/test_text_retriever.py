@@ -49,19 +49,6 @@ def test_text_and_vector_retrievers_are_distinguished():
     assert not hasattr(Retriever, "search_texts")
 
 
-def test_a_search_is_one_request_by_text():
-    words = index()
-    config = dataclasses.replace(
-        STANDARD_RAG, candidates=OnePath(n=2), select=Top(k=2), reader=READER
-    )
-    outcome = run(config, ScriptedModel(MODEL), words)
-    # "Where is it?": "it?" is no word of the passages, so both share two, or one.
-    assert words.asked == [(["Where is it?"], 2)]
-    assert outcome.value.trace["selected"]["ids"] == ["p1", "p0"]
-    assert outcome.value.trace["searches"][0]["scores"] == [2.0, 1.0]
-    assert outcome.cost["searches"] == 1 and outcome.value.text == "Rome"
-
-
 def test_questions_are_searched_together_and_never_twice():
     words, store = index(), Store(None)
     tools = Tools(LanguageModelTool(ScriptedModel(MODEL)), RetrieverTool(words))

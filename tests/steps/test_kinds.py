@@ -129,15 +129,6 @@ def test_a_choice_is_named_by_the_whole_of_its_text(text, named):
     assert kinds.is_right(text, asked) == (named == [4])
 
 
-def test_correctness_is_by_letter_or_whole_choice_text():
-    asked = dataclasses.replace(CHOICE, answers=("+1",), choices=("+1", "-1", "+1 / 2"))
-    assert [kinds.is_right(letter, asked) for letter in "ABC"] == [True, False, False]
-    assert kinds.is_right("it is +1", asked)
-    for wrong in ("+1/2", "-1", "1", "+11", "+1.5", "x+1", "+1 / 2"):
-        assert not kinds.is_right(wrong, asked)
-    assert kinds.is_right("Ada, I think", OPEN)
-
-
 def test_yes_no_questions():
     assert question_kinds.role_of(YES_NO) == "yes_no" and question_kinds.options(YES_NO) == (
         "yes",
@@ -158,15 +149,6 @@ def test_a_prompt_can_define_its_option_words():
     assert kinds.words(CHOICE, template) == ("A", "B", "C")
     with pytest.raises(InputError, match=r"has the words \['a'\].*there must be 2"):
         kinds.words(YES_NO, prompts.Template("{question}", words=("a",)))
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [("Yes.", "yes"), ("no, since yes is wrong", "no"), ("It is: NO", "no"), ("nobody", "nobody"),
-     ("", ""), ("maybe", "maybe")],
-)  # fmt: skip
-def test_the_first_word_is_the_verdict(text, said):
-    assert kinds.verdict(text, YES_NO, prompts.Template("{question}")) == said
 
 
 @pytest.mark.parametrize(

@@ -198,19 +198,6 @@ def test_chat_output_continues_after_an_end_token_and_plain_text_does_not(name, 
     assert found.value.text == ("Rome" if calls == 2 else "It lies in Italy.")
 
 
-def test_two_uncertain_sentences_search_twice():
-    model = Writer(
-        [("It lies in Oslo", [0.1] * 5, "stop"), ("So the answer is in Italy.", [0.1] * 7, "end")],
-        [("It lies in Bern", [0.9] * 5, "stop"), ("So the answer is Rome.", [0.9] * 6, "end")],
-    )
-    found = answer(model)
-    trace = found.value.trace
-    assert [s["path"] for s in trace["searches"]] == ["sentence 1", "sentence 2"]
-    assert trace["selected"]["ids"] == ["e", "d", "a", "b"]
-    assert found.cost["llm_calls"] == 4 and found.cost["searches"] == 2
-    assert trace["gate"]["retrieved"] == trace["gate"]["of"] == 2
-
-
 def test_plain_text_continues_within_the_line():
     model = Writer(
         [(" It lies in Oslo", [0.5] * 5, "stop"), (" So the answer is Rome.", [0.9] * 6, "stop")],

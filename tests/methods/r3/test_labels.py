@@ -30,14 +30,6 @@ def pool(above: float, below: float) -> LabelledPool:
     return LabelledPool((1,), (2,), (LOG[above],), (LOG[below],))
 
 
-def test_thresholds_by_hand() -> None:
-    # P of 4 passages for one answer: 0.9 and 0.3 pass, 0.5 and 0.2 do not. tau+ is the larger of
-    # those that do not, 0.5; tau- the smaller of those that do, 0.3.
-    rows = [[LOG[p]] for p in (0.9, 0.5, 0.3, 0.2)]
-    found = make_pool([7, 8, 9, 10], [True, False, True, False], rows)
-    assert found == LabelledPool((7, 9), (8, 10), (LOG[0.5],), (LOG[0.3],))
-
-
 def test_each_gold_answer_has_its_own_thresholds() -> None:
     rows = [[LOG[0.9], LOG[0.2]], [LOG[0.4], LOG[0.8]], [LOG[0.1], LOG[0.3]]]
     found = make_pool([1, 2, 3], [True, False, False], rows)
