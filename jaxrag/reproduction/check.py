@@ -43,7 +43,7 @@ from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
 from jaxrag.runs.run import Run
-from jaxrag.runs.settings_tree import parts_in_use
+from jaxrag.runs.settings import parts_in_use
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 

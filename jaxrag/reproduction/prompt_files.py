@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job
-from jaxrag.runs.settings_tree import replaced
+from jaxrag.runs.settings import replaced
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
 

@@ -25,7 +25,7 @@ from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.job import Job
-from jaxrag.runs.settings_tree import parts_in_use, replaced
+from jaxrag.runs.settings import parts_in_use, replaced
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 

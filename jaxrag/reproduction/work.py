@@ -22,7 +22,7 @@ from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release, release_programs
 from jaxrag.runs.run import Run
-from jaxrag.runs.settings_tree import parts_in_use
+from jaxrag.runs.settings import parts_in_use
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 

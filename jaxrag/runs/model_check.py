@@ -18,7 +18,7 @@ from jaxrag.core.store import Store
 from jaxrag.engines.language_model import LanguageModel, gives_scores
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.runs.settings_tree import parts_in_use
+from jaxrag.runs.settings import parts_in_use
 from jaxrag.steps import prompts
 from jaxrag.steps.episode import Method
 from jaxrag.steps.reader import Reader

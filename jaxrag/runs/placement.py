@@ -12,7 +12,7 @@ from jaxrag.engines.vllm import Vllm
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.runs.settings_tree import replaced
+from jaxrag.runs.settings import replaced
 from jaxrag.types import InputError
 
 Engine = Literal["local", "vllm", "server"]
