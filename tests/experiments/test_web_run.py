@@ -92,19 +92,6 @@ def test_a_run_resumes_after_the_search_engine_failed(small: Run, tmp_path: Path
         assert len(server.asked) == 3 and not set(server.asked) & set(kept)
 
 
-def test_a_question_that_finds_nothing_is_answered_without_passages(
-    small: Run, tmp_path: Path
-) -> None:
-    def nothing(handler: Any, number: int, asked: Any) -> Any:
-        return handler.send(200, {"type": "search", "query": {"original": asked["q"]}})
-
-    with serving(nothing) as server:
-        assert execute(web(small, server), tmp_path / "run")["errors"] == 0
-    for record in read_run(tmp_path / "run").records:
-        assert record["trace"]["searches"][0]["ids"] == record["trace"]["selected"]["ids"] == []
-    write_report([tmp_path / "run"], tmp_path / "report")
-
-
 def test_fatal_search_errors_stop_the_run_at_once(
     small: Run, tmp_path: Path, monkeypatch: Any
 ) -> None:
