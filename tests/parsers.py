@@ -13,7 +13,7 @@ from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.web import engines, pages
 from jaxrag.steps import kinds, loops
 from jaxrag.steps.prompts import truncation
-from jaxrag.text import answers, model_output, sentences, stated_answer
+from jaxrag.text import answers, model_output, sentences
 from jaxrag.types import Generation, Question
 
 CHOICES = ("2 N to the left", "2 N", "Vitamin A", "none of the above", "+1/2")
@@ -33,8 +33,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "word_key": sentences.word_key,
     "bare": sentences.bare,
     "first_word": sentences.first_word,
-    "stated_answer": stated_answer.stated_answer,
-    "last_sentence": stated_answer.last_sentence,
+    "stated_answer": sentences.stated_answer,
+    "last_sentence": sentences.last_sentence,
     **{
         f"parse_answer, {how}": lambda text, how=how: model_output.parse_answer(text, how)
         for how in ("tags", "first_line", "text")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jaxrag.steps import kinds, prompts
 from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
 from jaxrag.steps.reader import Reader, Reply
-from jaxrag.text.stated_answer import last_sentence, stated_answer
+from jaxrag.text.sentences import last_sentence, stated_answer
 from jaxrag.types import Generation, Question
 
 _MARKS = (".", "!", "?")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.text.stated_answer import last_sentence, stated_answer
+from jaxrag.text.sentences import last_sentence, stated_answer
 
 
 @pytest.mark.parametrize(

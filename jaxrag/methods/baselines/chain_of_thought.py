@@ -14,7 +14,7 @@ from jaxrag.core.checks import check_limits
 from jaxrag.steps import kinds
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.reader import Reader, Reply
-from jaxrag.text.stated_answer import last_sentence, stated_answer
+from jaxrag.text.sentences import last_sentence, stated_answer
 from jaxrag.types import InputError, Question
 
 

@@ -19,8 +19,7 @@ from jaxrag.steps import loops
 from jaxrag.steps.episode import Episode, Pool
 from jaxrag.steps.reader import Reader, Reply
 from jaxrag.steps.tools import Needs
-from jaxrag.text.sentences import sentences, word_key
-from jaxrag.text.stated_answer import stated_answer
+from jaxrag.text.sentences import sentences, stated_answer, word_key
 
 AnswerFrom = Literal["passages", "reasoning"]
 

@@ -36,7 +36,7 @@ from jaxrag.steps.episode import Candidates, Episode, PassageSelector, Pool
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader, Reply, mean_nll, program_size
 from jaxrag.steps.tools import Needs
-from jaxrag.text.stated_answer import stated_answer
+from jaxrag.text.sentences import stated_answer
 from jaxrag.types import InputError
 
 Mode = Literal["checkpoint", "prompted"]
