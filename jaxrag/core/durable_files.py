@@ -194,10 +194,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, what: str) -> None:
-    """Makes a directory with its parents, if need be; ``what`` ("an index") is for the error.
-
-    InputError if the path, or that of a parent, is a file or a link to nothing; a full disk.
-    """
+    """Makes a directory with its parents, if need be; InputError for a file in its place."""
     try:
         with explain_limits(directory):
             directory.mkdir(parents=True, exist_ok=True)

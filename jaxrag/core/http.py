@@ -208,10 +208,7 @@ class HttpClient:
     def _free_server(
         self, resting: Mapping[_Server, float], since: list[float], patience: float
     ) -> Iterator[_Server]:
-        """The least busy server that may get a request; waits until there is one.
-
-        Patience counts from ``since``, which is put off until the first attempt could be made.
-        """
+        """The least busy server that may get a request; patience counts from the first attempt."""
         with self._lock:
             while True:
                 now = time.monotonic()

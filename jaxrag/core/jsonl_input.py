@@ -80,10 +80,7 @@ class InputLine(NamedTuple):
         return tuple(self._checked_unicode(field, item) for item in value)
 
     def answers(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
-        """`strings` without repetitions; a string that is itself a written list is refused.
-
-        Of numbers alone it may be an interval or a point, which the log tells.
-        """
+        """`strings` without repetitions; a string that is itself a written list is refused."""
         items = self.strings(field, optional=optional)
         for position, item in enumerate(items, 1):
             problem = f"item {position} is {item[:60]!r}, a list written as a string: "

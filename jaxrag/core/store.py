@@ -109,10 +109,7 @@ def _mounted(table: Path) -> dict[tuple[int, int], str]:
 
 
 def _default_cache() -> str:
-    """The folder that $JAXRAG_CACHE names, else ``runs/cache`` where there is one already.
-
-    Else ``jaxrag`` in the user's cache directory, if it can be written and is on a local disk.
-    """
+    """$JAXRAG_CACHE, an existing ``runs/cache``, or ``jaxrag`` in the user's local cache."""
     nearby = "runs/cache"
     if named := os.environ.get("JAXRAG_CACHE"):
         return named
@@ -251,10 +248,7 @@ class Store:
         *,
         seconds: Mapping[bytes, float | None] = MappingProxyType({}),
     ) -> None:
-        """Adds results, with the ``seconds`` of their computation where known, in one transaction.
-
-        Keys that are present keep their value.
-        """
+        """Adds results, with ``seconds`` where known, in one transaction; present keys stay."""
         with self._errors_explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -293,10 +287,7 @@ class Store:
             return [Producer(*row) for row in rows]
 
     def verify(self, *, drop: bool = False) -> tuple[int, list[str]]:
-        """Checks every entry; returns their number and the keys (hex) of damaged ones.
-
-        With ``drop`` the damaged entries are removed. SQLite's integrity check runs first.
-        """
+        """Counts all entries; keys (hex) of damaged ones, which ``drop`` removes, come second."""
         with self._errors_explained():
             (verdict,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":

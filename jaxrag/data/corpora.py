@@ -210,10 +210,7 @@ def build_arguments(name: str) -> str:
 
 
 def open_corpus(name: str, cache: Path) -> Passages:
-    """A built corpus by the name of its directory, such as "psgs_w100", or its path (with a "/").
-
-    InputError if it is not built (the message has the command), unfinished or damaged.
-    """
+    """A built corpus by its name, or its path (with a "/"); InputError if it is not built."""
     directory = corpus_directory(name, cache)
     if "/" in name or is_complete(directory):
         return Passages.open(Path(name) if "/" in name else directory)

@@ -137,10 +137,7 @@ def check_task(task: str, labels: tuple[str, ...]) -> None:
 
 
 def options(question: Question) -> tuple[str, ...]:
-    """Allowed answers: true and false, yes and no, the labels, or letters; () for open questions.
-
-    These are what a language model is to write.
-    """
+    """Allowed answers: true and false, yes and no, labels, or letters; () for open questions."""
     if role_of(question) == "multiple_choice":
         return tuple(LETTERS[: len(question.choices)])
     return option_texts(question)

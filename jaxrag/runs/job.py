@@ -68,10 +68,7 @@ def job_directory(workdir: str | Path, record: Mapping[str, Any]) -> Iterator[Pa
 
 
 def locate_file(spec: str, name: str, *, field: str, made: str) -> Path:
-    """The file that a field of a job names: itself, or the directory that holds it as ``name``.
-
-    InputError if there is none; ``made`` says in it what makes such files.
-    """
+    """The file that a field of a job names, itself or in that directory; else InputError."""
     path = Path(spec).expanduser()
     file = path / name if path.is_dir() else path
     if not spec or not file.is_file():

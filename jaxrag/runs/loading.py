@@ -56,10 +56,7 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 @once
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of some settings, as its files are; built on first use.
-
-    Every job begins with this, so from here on its compiled programs are kept in the cache, too.
-    """
+    """The data set, built on first use; from here on compiled programs are kept in the cache."""
     if cache == Path(CACHE) and not cache.exists():
         tell(f"data, indexes and results are kept in {cache}; $JAXRAG_CACHE names another folder")
     use_compile_cache(cache / "compiled")

@@ -95,10 +95,7 @@ def _prompts(template: prompts.Template, count: int) -> list[Prompt]:
 def shown_prompts(
     model: LanguageModel, reader: Reader, roles: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Roles of a reader's prompts, each with an example as the model sees it; () are all.
-
-    A server that applies its own template gets messages. InputError if the set lacks a role.
-    """
+    """Roles of a reader's prompts (() for all), each with an example as the model sees it."""
     known, encode = prompts.load(reader.prompts), encoder_of(model)
     passages = known.render([_PASSAGE])
     fields = {name: "..." for names in prompts.FIELDS.values() for name in names}

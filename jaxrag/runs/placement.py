@@ -21,10 +21,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """How models and vectors lie on the devices; 0 and "" leave the defaults.
-
-    The fields are those of `Local` and `Vllm`; ``index_memory`` is ``memory_gb`` of `Exact`.
-    """
+    """How models (`Local`, `Vllm`) and vectors (`Exact`) lie on devices; 0 and "" are defaults."""
 
     dtype: str = ""
     quantization: str = ""

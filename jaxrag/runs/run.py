@@ -148,10 +148,7 @@ def load(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> LoadedQu
 
 
 def answer(run: Run, loaded: LoadedQuestions, share: shares.Share) -> None:
-    """Answers the questions of a share that have no answer yet into its directory.
-
-    The progress line is updated after every batch of an engine, not only when questions end.
-    """
+    """Answers the questions of a share that have no answer yet into its directory."""
     store = Store(store_path(run.store, run.cache))
     try:
         with run_log(share.directory.path / "log.jsonl"):
