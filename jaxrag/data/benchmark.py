@@ -58,9 +58,8 @@ class Benchmark:
     def load(self, cache: Path) -> Dataset:
         """Opens the set and its corpus below ``cache``.
 
-        Raises:
-          InputError: one of them is not built (the message has the command), or the set has not
-            this split or too few questions.
+        InputError if one of them is not built (the message has the command), or the set has not
+        this split or too few questions.
         """
         published = named_set(self.name)
         directory, split = set_directory(self.name, cache), self.split or published.evaluated

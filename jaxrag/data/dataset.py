@@ -135,8 +135,7 @@ def write_questions(
 ) -> None:
     """Writes the questions of each split as a TFDS data set; ``about`` is kept in its manifest.
 
-    Raises:
-      InputError: the directory is not empty, or a split has no questions.
+    InputError if the directory is not empty, or a split has no questions.
     """
     row_files.write_rows(
         directory,

@@ -46,9 +46,7 @@ class Folder(QuestionFiles):
     def load(self, cache: Path) -> Dataset:
         """Loads the directory; the first time, checks and converts it under ``cache``.
 
-        Raises:
-          InputError: naming the file, line and field that is wrong; or a gold answer does not fit
-            the task.
+        InputError names the file, line and field that is wrong, or a gold answer that does not fit.
         """
         check_local({"path": self.path, "corpus": self.corpus})
         source, cache = Path(self.path), Path(cache)

@@ -62,8 +62,7 @@ class Published(QuestionFiles):
     def load(self, cache: Path) -> Dataset:
         """Loads the questions; the first time, checks and converts them under ``cache``.
 
-        Raises:
-          InputError: no such file, an unknown form, a malformed record, or no such corpus.
+        InputError for a missing file or corpus, an unknown form, or a malformed record.
         """
         source = find_source(Path(self.path), self.split, corpus=Path(self.corpus).name)
         name, passages = self._corpus(source, Path(cache))
@@ -205,9 +204,7 @@ def read_kilt(path: Path) -> Iterator[SetRow]:
 
     All answers of all outputs count. Gold passages are the pages of the outputs' provenance, by
     ``wikipedia_id``, of the corpus "kilt_wikipedia". Source: Petroni et al., KILT, NAACL 2021.
-
-    Raises:
-      InputError: a line is not such an object, or has no answer, as in KILT's test files.
+    InputError if a line is not such an object, or has no answer, as in KILT's test files.
     """
     for line in read_input(path):
         outputs = [*well_named(line.records("output"), "answer")]

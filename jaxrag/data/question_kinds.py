@@ -34,9 +34,8 @@ _WHOLE_LETTER = re.compile(
 def role_of(question: Question) -> Role:
     """Kind of the question, which is also the role of the prompt that asks it with passages.
 
-    Raises:
-      InputError: the task is unknown, there are too few, too many or repeated choices, or the gold
-        answer of a statement, a yes/no question or one with labels is none of them.
+    InputError if the task is unknown, there are too few, too many or repeated choices, or the gold
+    answer of a statement, a yes/no question or one with labels is none of them.
     """
     if question.task not in TASKS:
         raise InputError(

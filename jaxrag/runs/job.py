@@ -42,8 +42,7 @@ class Job(Protocol):
     def execute(self, workdir: str | Path) -> Outcome:
         """Does the work, or continues it where it was interrupted.
 
-        Raises:
-          InputError: the settings do not fit, or ``workdir`` belongs to another job.
+        InputError if the settings do not fit, or ``workdir`` belongs to another job.
         """
         ...
 

@@ -142,11 +142,7 @@ load_model = Kept(_load_model, lambda settings, cache: (cache.absolute(), _state
 
 
 def check_model(settings: ModelSettings, cache: Path) -> None:
-    """Checks a model before an index is built, without using the devices' memory.
-
-    InputError if its checkpoint, or on its server the model, is missing; EngineDown if that is
-    silent.
-    """
+    """Checks before an index is built, without devices, that a checkpoint or server is there."""
     checkpoint = settings.checkpoint
     if checkpoint is None:
         load_model(settings, cache)
@@ -228,11 +224,7 @@ def describe(value: Any) -> Any:
 
 
 def describe_job(job: Any) -> dict[str, Any]:
-    """The fields of a job as plain JSON, for the record in its directory.
-
-    "prompt_files" has digests of the contents of the user's own prompt files, if the job has any.
-    InputError if such a file is missing or invalid.
-    """
+    """A job's fields as plain JSON; "prompt_files" has digests of the user's own prompt files."""
     found = {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
     own = prompts.own_files(found)
     return {**found, "prompt_files": own} if own else found

@@ -55,11 +55,9 @@ class Run(RunSettings):
     def execute(self, workdir: str | Path) -> Outcome:
         """Answers the questions, or continues an interrupted run; shows its row of results.
 
-        Of several processes (`jax.distributed`) each answers a share, see `jaxrag.runs.shares`;
-        the first shows the row of all.
-
-        Raises:
-          InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
+        Of several processes (`jax.distributed`) each answers a share, see `jaxrag.runs.shares`; the
+        first shows the row of all. InputError if the settings do not fit, or ``workdir`` holds a
+        run with other settings.
         """
         counts = execute(self, workdir)
         if jax.process_index():
@@ -90,9 +88,7 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
 
     A question that fails is recorded with its error and does not stop the others. Of several
     processes each answers its share (`jaxrag.runs.shares`); all but the first return nothing.
-
-    Raises:
-      InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
+    InputError if the settings do not fit, or ``workdir`` holds a run with other settings.
     """
     run = with_loadable_index(run)
     check(run)
@@ -126,10 +122,8 @@ def check(run: Run) -> None:
 def load(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> LoadedQuestions:
     """Loads the data, models, index and helpers of a run.
 
-    ``given`` are loaded helpers, by the method's field; their settings are ignored.
-
-    Raises:
-      InputError: something cannot be loaded, or does not meet the method's needs.
+    ``given`` are loaded helpers, by the method's field; their settings are ignored. InputError if
+    something cannot be loaded, or does not meet the method's needs.
     """
     check_needs(run, given=given)
     cache = Path(run.cache)
