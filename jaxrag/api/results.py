@@ -29,11 +29,7 @@ from jaxrag.types import InputError
 
 @dataclasses.dataclass(frozen=True)
 class RunResults:
-    """Rows of results of runs, with intervals and paired differences; shown as a table.
-
-    Attributes:
-      rows: one per run.
-    """
+    """Rows of results, one per run, with intervals and paired differences; shown as a table."""
 
     rows: tuple[Row, ...]
 
@@ -51,11 +47,7 @@ class RunResults:
     __repr__ = __str__
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame`` with the columns of the report's .csv file.
-
-        Raises:
-          InputError: pandas is not installed.
-        """
+        """The report's .csv file as a ``pandas.DataFrame``; InputError without pandas."""
         try:
             import pandas  # pyright: ignore[reportMissingImports]
         except ImportError:
@@ -94,6 +86,8 @@ def run(
 ) -> RunResults | Outcome:
     """Executes a run or another job, or continues it, in a directory of its own.
 
+    InputError if the settings do not fit, or ``workdir`` belongs to another job.
+
     Examples:
       >>> results = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
       >>> results.rows[0].answered
@@ -106,9 +100,6 @@ def run(
 
     Returns:
       The results of a run of a method; of another job, such as a training, its outcome.
-
-    Raises:
-      InputError: the settings do not fit, or ``workdir`` belongs to another job.
     """
     job: Any = load_config(source) if isinstance(source, str) else source
     job = edited(job.settings if isinstance(job, Rag) else job, changes or {})
@@ -122,7 +113,7 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
     """Compares runs question by question with a baseline: intervals, differences, p-values.
 
     Questions with other gold answers, and runs that searched another corpus, are not paired; the
-    rows' ``notes`` say so.
+    rows' ``notes`` say so. InputError without a run, or if one is not a run directory.
 
     Examples:
       >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
@@ -133,9 +124,6 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
     Args:
       runs: run directories, parents of some, patterns such as "runs/*", or results of `run`.
       baseline: method, label or directory of a run; without the default, the first one is taken.
-
-    Raises:
-      InputError: no run was given, or one is not a run directory.
     """
     return RunResults(tuple(summarise(_directories(runs), baseline=baseline)))
 
@@ -165,12 +153,7 @@ class DrawnFigure:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A report page: shown inline in a notebook.
-
-    Attributes:
-      html: the whole page.
-      results: the rows of its table.
-    """
+    """A report page, shown inline in a notebook: its whole ``html``, and the rows of its table."""
 
     html: str
     results: RunResults
@@ -201,6 +184,8 @@ def report(
 ) -> Report:
     """The report page of runs: tables, figures, and every question's trace.
 
+    InputError without a run, or if one is not a run directory.
+
     Examples:
       >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
       >>> page = jaxrag.report(dtr, out="runs/report.html")
@@ -211,9 +196,6 @@ def report(
       runs: run directories, or results of `run`.
       out: file to write, with its table beside it as .md, .csv and .tex; "" writes none.
       baseline: as in `compare`.
-
-    Raises:
-      InputError: no run was given, or one is not a run directory.
     """
     read = [read_run(path) for path in _directories(runs)]
     rows = summarise_read(read, baseline=baseline)

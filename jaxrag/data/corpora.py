@@ -184,8 +184,7 @@ def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Pa
 
 
 class NamedPart(NamedTuple):
-    """A part of a corpus, by its name: of "psgs_w100-nq+1000", the corpus, the set and the number
-    of others."""
+    """Parts of a name such as "psgs_w100-nq+1000": the corpus, the set, the number of others."""
 
     corpus: str
     gold_of: str

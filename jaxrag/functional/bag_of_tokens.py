@@ -96,10 +96,7 @@ def level_table(
     """W[v, q] = ceil(q_v LEVELS / max_v q_v): each token's weight in levels, for every 16-bit id v.
 
     0 beyond the vocabulary. The product is first made larger by more than its float32 roundings.
-
-    Args:
-      queries: weights q_v, not negative.
-      inverse: LEVELS / max_v q_v of each query.
+    ``queries`` are the weights q_v, not negative, and ``inverse`` is LEVELS / max_v q_v.
     """
     # Compared as bits, as processors may flush weights below 1e-38 to zero.
     positive = lax.bitcast_convert_type(queries, jnp.int32) > 0
@@ -232,10 +229,7 @@ def grouped(*parts: Blocks) -> tuple[Blocks, UInt32[Array, "q g"]]:
 
 @partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
 def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Selected:
-    """top-k over blocks of their best bounds, k = ``wanted``: for each query, best first.
-
-    The blocks are sharded over a mesh axis.
-    """
+    """The ``wanted`` best blocks, sharded over a mesh axis, of each query by bounds, best first."""
 
     def local(blocks: Blocks) -> Selected:
         packed, at = _select(blocks, wanted)
@@ -273,9 +267,7 @@ def _keys(packed: UInt32[Array, ...]) -> Float[Array, ...]:
 def unpack(packed: Any, blocks: Any) -> Selected:
     """Lanes and bounds of selected blocks, unpacked from JAX or NumPy arrays [q m].
 
-    Args:
-      packed: see `Blocks`.
-      blocks: numbers of these blocks, -1 for none.
+    ``blocks`` are their numbers, -1 for none; for ``packed`` see `Blocks`.
     """
     bounds = (packed >> 16).astype("int32")
     lanes = BLOCK - 1 - (packed >> _LEAD_BITS).astype("int32") % BLOCK

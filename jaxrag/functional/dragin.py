@@ -18,10 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def received(attention: Float[Array, "t t"], *, where: Bool[Array, " t"]) -> Float[Array, " t"]:
-    """a_max(i) = max over j > i of A_ji: how much the text after token i depends on it.
-
-    0 for the last token.
-    """
+    """a_max(i) = max over j > i of A_ji: how much later text depends on token i; 0 for the last."""
     count = len(attention)
     later = jnp.arange(count)[:, None] > jnp.arange(count)
     counted = later & where[:, None] & where
@@ -33,12 +30,8 @@ def relative(
 ) -> Float[Array, " t"]:
     """v_i |S| / sum over j in S of v_j, S the sentence of token i: values relative to its mean.
 
-    0 where the mean is 0. The released code applies it to a_max.
-
-    Args:
-      values: v, not negative.
-      sentences: number of each token's sentence, at least 0 and below t.
-      where: real tokens.
+    0 where the mean is 0. The released code applies it to a_max. ``values`` are v, not negative;
+    ``sentences`` are the numbers of the tokens' sentences, at least 0 and below t.
     """
     t = len(values)
     total = jax.ops.segment_sum(jnp.where(where, values, 0.0), sentences, t)
@@ -52,10 +45,7 @@ def rind(
 ) -> Float[Array, " t"]:
     """S_i = H_i a_max(i) s_i: real-time information need of each token.
 
-    Args:
-      entropies: H_i.
-      attention: a_max(i), see `received`, or its `relative` values.
-      content: s_i.
+    ``entropies`` are H_i, ``content`` is s_i, and ``attention`` a_max(i) or its `relative` values.
     """
     return jnp.where(content, entropies * attention, 0.0)
 
@@ -73,10 +63,8 @@ def word_weights(
 ) -> Float[Array, " w"]:
     """W_w = sum over tokens i of word w of A_ji: attention from one token j to each word.
 
-    Args:
-      attention: A_ji of that token j.
-      words: number w of each token's word; negative for tokens outside words.
-      count: number of words.
+    ``attention`` is A_ji of that token j; ``words`` are the numbers of the tokens' words, below
+    ``count``, and negative for tokens outside words.
     """
     return jax.ops.segment_sum(attention, jnp.where(words >= 0, words, count), count + 1)[:count]
 
@@ -84,10 +72,7 @@ def word_weights(
 def heaviest(
     weights: Float[Array, " w"], n: int | Int[Array, ""], *, where: Bool[Array, " w"]
 ) -> Bool[Array, " w"]:
-    """Mask of argtop-n over w of W_w: the ``n`` largest real weights.
-
-    Of equal weights the first is larger; NaN is least.
-    """
+    """Mask of argtop-n over w of W_w among real weights; of equals the first, NaN is last."""
     order = jnp.lexsort((-weights, ~where))
     rank = jnp.zeros(len(weights), jnp.int32).at[order].set(jnp.arange(len(weights)))
     return where & (rank < n)

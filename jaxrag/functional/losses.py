@@ -44,11 +44,8 @@ def symmetric_contrastive(
 ) -> Float[Array, " n"]:
     """L_i = -log P(d_i | q_i) - log P(q_i | d_i) of each question i, in nats.
 
-    R3's L(q, d) is their sum; the released code has the same two cross-entropies.
-
-    Args:
-      queries: vectors of q_1 .. q_n.
-      passages: vectors of the positives d_1 .. d_n, then of the hard negatives.
+    R3's L(q, d) is their sum; the released code has the same two cross-entropies. ``passages`` are
+    the vectors of the positives d_1 .. d_n, then those of the hard negatives.
     """
     scores = _scores(queries, passages)
     among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
@@ -59,10 +56,7 @@ def symmetric_contrastive(
 def in_batch_negatives(
     queries: Float[Array, "n v"], passages: Float[Array, "m v"]
 ) -> Float[Array, " n"]:
-    """L_i = -log P(d_i | q_i) of each question i, in nats (Karpukhin et al. 2020, equation 2).
-
-    Arguments as of `symmetric_contrastive`.
-    """
+    """L_i = -log P(d_i | q_i) of each question i, in nats (Karpukhin et al. 2020, equation 2)."""
     return -jnp.diagonal(jax.nn.log_softmax(_scores(queries, passages), axis=1))
 
 

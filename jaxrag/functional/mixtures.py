@@ -20,12 +20,8 @@ def log_mixture(
     """log p(y | q) = log sum_d lambda(d) p(y | q, d), lambda(d) = softmax_d(s(d) / T).
 
     Natural logarithms, for a question q and its m passages d (Shi et al. 2023, REPLUG, section
-    3.2).
-
-    Args:
-      scores: s(d), relevance of each passage.
-      logprobs: log p(y | q, d) of each answer y after each passage.
-      temperature: T, above 0; towards 0, the best passage alone counts.
+    3.2). ``scores`` are s(d), the relevance of each passage, ``logprobs`` log p(y | q, d) of each
+    answer y. T is the ``temperature``, above 0; towards 0, the best passage alone counts.
     """
     weights = jax.nn.log_softmax(scores / temperature)
     return jax.nn.logsumexp(weights[:, None] + logprobs, axis=0)

@@ -26,13 +26,12 @@ def on_host(
 ) -> Callable[..., Any]:
     """The equation on a CPU: it takes JAX or NumPy arrays and returns NumPy arrays.
 
+    A call raises InputError if JAX_PLATFORMS leaves out the CPU.
+
     Args:
       equation: a pure function of arrays.
       static: names of arguments that are not arrays; it is compiled anew for each of their values.
       compiled: whether to compile by jit. Without it, Python floats are compared in float64.
-
-    Raises:
-      InputError: in a call, if JAX_PLATFORMS leaves out the CPU.
     """
     function = jax.jit(equation, static_argnames=static) if compiled else equation
 

@@ -38,8 +38,7 @@ def log_weights(
 def sample(key: Key[Array, ""], log_weights: Float[Array, " n"], *, k: int) -> Int[Array, " k"]:
     """argtop-k over j of w_j + g_j: the first ``k`` candidates of one random ranking, as positions.
 
-    Raises:
-      InputError: fewer than ``k`` candidates.
+    InputError if there are fewer than ``k`` candidates.
     """
     (n,) = log_weights.shape
     if not 1 <= k <= n:

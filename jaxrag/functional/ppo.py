@@ -44,14 +44,9 @@ def token_rewards(
 ) -> Float[Array, " t"]:
     """r_t = -beta (log pi_old(a_t | s_t) - log pi_ref(a_t | s_t)) + [t = T] R.
 
-    Ziegler et al. (2019), equation 2. The score of a rollout without tokens is lost.
-
-    Args:
-      score: R, reward of the whole text.
-      logprobs: log pi_old(a_t | s_t).
-      reference: log pi_ref(a_t | s_t).
-      coefficient: beta, weight of the KL penalty.
-      where: real tokens.
+    Ziegler et al. (2019), equation 2. R is the ``score`` of the whole text, which a rollout without
+    tokens loses; ``logprobs`` and ``reference`` are the two logarithms; beta (``coefficient``) is
+    the weight of the KL penalty.
     """
     log_ratio = jnp.where(where, logprobs - reference, 0.0)
     last = where & ~jnp.append(where[1:], False)
@@ -68,15 +63,9 @@ def generalized_advantages(
 ) -> Advantages:
     """A_t = sum over l >= 0 of (gamma lambda)^l delta_(t+l), delta_t = r_t + gamma V_(t+1) - V_t.
 
-    V is 0 after the last token (Schulman et al., 2016, equations 11 to 16). Gradients are stopped;
-    padding gets 0.
-
-    Args:
-      rewards: r_t.
-      values: V_t, the expected return before each token.
-      discount: gamma.
-      decay: lambda; 0 gives the one-step differences, 1 returns minus values.
-      where: real tokens.
+    V_t (``values``) is the expected return before each token, 0 after the last one (Schulman et
+    al., 2016, equations 11 to 16). gamma is the ``discount``, lambda the ``decay``: 0 gives the
+    one-step differences, 1 returns minus values. Gradients are stopped; padding gets 0.
     """
     rewards, values = jnp.where(where, rewards, 0.0), jnp.where(where, values, 0.0)
     deltas = rewards + discount * jnp.append(values[1:], 0.0) - values
@@ -115,11 +104,7 @@ def whiten(
 ) -> Float[Array, "*n"]:
     """(x - mean x) / sqrt(var x + epsilon), with mean and variance over ``where``; 0 outside it.
 
-    Args:
-      values: x, for example the advantages of all tokens of a batch.
-      where: the values that count.
-      shift: False adds mean x again, so that the mean is kept.
-      epsilon: added to the variance.
+    x are ``values``, such as the advantages of a batch; without ``shift`` their mean is kept.
     """
     white = _centred(values, where) * lax.rsqrt(_variance(values, where) + epsilon)
     mean = 0.0 if shift else masked_mean(values, where=where)
@@ -138,14 +123,8 @@ def policy_loss(
 
     Schulman et al. (2017), equation 7. The gradient of a token is 0 if its ratio is beyond the clip
     in the direction of its advantage, or if its advantage is 0, also where the ratio overflows. An
-    overflowing ratio with a negative advantage gives an infinite loss.
-
-    Args:
-      logprobs: log pi(a_t | s_t).
-      old: log pi_old(a_t | s_t).
-      advantages: A_t.
-      clip: epsilon.
-      where: real tokens.
+    overflowing ratio with a negative advantage gives an infinite loss. ``logprobs`` are
+    log pi(a_t | s_t), ``old`` log pi_old(a_t | s_t), ``advantages`` A_t; epsilon is ``clip``.
     """
     log_ratio = jnp.where(where, logprobs - old, 0.0)
     ratio = lax.stop_gradient(jnp.exp(log_ratio))

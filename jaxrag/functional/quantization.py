@@ -57,12 +57,8 @@ def anisotropic_weight(
     """eta = max((d - 1) T^2 / (|x|^2 - T^2) - 1, 0): how much more an error along x counts.
 
     The fraction is h_parallel / h_orthogonal of Guo et al., theorem 3.3, for queries of unit length
-    of which those with an inner product <q, x> >= T count. 0 where |x| <= T.
-
-    Args:
-      squared_norms: |x|^2 of each vector.
-      dimension: d.
-      threshold: T.
+    of which those with an inner product <q, x> >= T (``threshold``) count; d is the ``dimension``.
+    0 where |x| <= T.
     """
     rest = squared_norms - threshold**2
     ratio = (dimension - 1) * threshold**2 / jnp.where(rest > 0, rest, jnp.inf)

@@ -44,16 +44,10 @@ def ranknet_loss(
     """L = -1/N sum over i != j of P_ij log sigma(s_i - s_j) + (1 - P_ij) log sigma(s_j - s_i).
 
     Mean cross-entropy over the N ordered pairs of one question, in nats (ARS-RAG eqs 8-9); P_ij are
-    the `pair_targets`, sigma the logistic function. Only differences of scores matter; they may be
-    infinite, but two equal infinite scores give NaN. With "half", a pair of equal labels
-    contributes log 2 at least. The loss is 0 without pairs, for example with "drop" if all labels
-    are equal.
-
-    Args:
-      scores: s_i.
-      labels: y_i.
-      where: real rewrites; all by default.
-      ties: see `Ties`.
+    the `pair_targets` by ``ties``, sigma the logistic function. Only differences of scores matter;
+    they may be infinite, but two equal infinite scores give NaN. With "half", a pair of equal
+    labels contributes log 2 at least. The loss is 0 without pairs, for example with "drop" if all
+    labels are equal. ``where`` marks the real rewrites, all by default.
     """
     where = jnp.ones(scores.shape, bool) if where is None else where
     pairs = where[:, None] & where[None, :] & ~jnp.eye(len(labels), dtype=bool)
@@ -71,8 +65,7 @@ def ranknet_loss(
 def pairwise_accuracy(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float:
     """mean of (1 + sign(s_i - s_j) sign(y_i - y_j)) / 2 over pairs of different labels.
 
-    The share of pairs that the scores order correctly; equal scores count half. NaN if all labels
-    are equal.
+    The share of correctly ordered pairs; equal scores count half. NaN if all labels are equal.
     """
     of_scores, of_labels = _signs(scores, labels)
     different = of_labels != 0

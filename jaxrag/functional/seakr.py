@@ -20,16 +20,13 @@ def uncertainty(
 ) -> Float[Array, ""]:
     """U = 1/k log det(Z J Z^T + alpha I) of the k answers to one prompt; +inf without answers.
 
-    Z has a state in each row, and J = I - 11^T/d centres each row over its d features. For similar
-    answers the Gram matrix is nearly singular, and in float32 its rounding would hide alpha. So
-    the determinant is that of B B^T, B = [Z J, sqrt(alpha) I], and comes from a QR decomposition of
-    B after the first answer's row is subtracted from the others, which leaves it unchanged: states
-    that are equal differ by exactly 0, however large they are.
-
-    Args:
-      states: Z, hidden state of each sampled answer's last token, at one layer.
-      where: the k real answers; the released code leaves out blank ones.
-      alpha: makes the determinant positive.
+    Z (``states``) has in each row the hidden state of a sampled answer's last token, at one layer;
+    J = I - 11^T/d centres each row over its d features; alpha makes the determinant positive. For
+    similar answers the Gram matrix is nearly singular, and in float32 its rounding would hide
+    alpha. So the determinant is that of B B^T, B = [Z J, sqrt(alpha) I], and comes from a QR
+    decomposition of B after the first answer's row is subtracted from the others, which leaves it
+    unchanged: states that are equal differ by exactly 0, however large they are. ``where`` marks
+    the real answers; the released code leaves out blank ones.
     """
     n = len(states)
     if not n:

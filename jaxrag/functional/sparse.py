@@ -50,15 +50,8 @@ def search(
 
     The ``k`` largest inner products with each query q; W is the ``table``. Scores are float32 sums
     of l products in the order of entries. Results are ordered and padded as in
-    `jaxrag.functional.topk`.
-
-    Args:
-      entries: l ids, then l values.
-      table: see `weight_table`.
-      k: results per query, at least 1.
-      count: number of real rows; the rest is padding.
-      offset: added to the rows found.
-      chunk: rows scored at once.
+    `jaxrag.functional.topk`. The first ``count`` rows are real, the rest is padding; ``chunk`` rows
+    are scored at once; ``offset`` is added to the rows found.
     """
     n, q = entries.shape[0], table.shape[1]
     chunk = min(chunk, max(n, 1))

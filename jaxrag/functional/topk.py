@@ -300,10 +300,7 @@ def _by_chunks(
     bias: Float[Array, " n"] | None,
     chunk: int,
 ) -> Any:
-    """What ``reduce`` makes of the scores of ``chunk`` rows at a time, joined; the last are fewer.
-
-    Scores are computed in the precision of the queries.
-    """
+    """``reduce`` of the scores of ``chunk`` rows at a time, joined, in the queries' precision."""
     n = matrix.shape[0]
     steps = max(-(-n // chunk) - 1, 0)  # the last, perhaps shorter chunk follows the loop
 

@@ -52,10 +52,7 @@ class OnePath:
 
 @dataclasses.dataclass(frozen=True)
 class DualPath:
-    """Dual-path retrieval: the union of the ``n`` best by q and by p, ``n`` to ``2n`` passages.
-
-    Source: docs/methods, "PAIRS: dual-path retrieval".
-    """
+    """Dual-path retrieval (PAIRS): the union of the ``n`` best by q and by p, ``n`` to ``2n``."""
 
     needs = Needs(search=True)
     uses_pseudo = True
@@ -113,17 +110,14 @@ _DAMPING = 60  # Cormack et al. (2009)
 
 
 def merged(rankings: Sequence[Pool], merge: Merge) -> Pool:
-    """The union of several rankings, best first, each passage once.
+    """The union of several rankings, best first, each passage once; scores are 1 / rank.
 
     Args:
       rankings: most important first.
       merge: "concatenate" takes all of the first ranking, then the new ones of the second, and so
         on; "round_robin" the first of each ranking, then the second of each; "fusion" orders by
-        the sum of 1 / (60 + rank) over the rankings that contain a passage (reciprocal rank
-        fusion, Cormack et al. 2009), and equal sums by "round_robin".
-
-    Returns:
-      Rows with scores: the sums of "fusion", else 1 / rank.
+        its scores, the sums of 1 / (60 + rank) over the rankings that contain a passage
+        (reciprocal rank fusion, Cormack et al. 2009), and equal sums by "round_robin".
     """
     turns = zip_longest(*(ranking.rows for ranking in rankings))
     in_turn = tuple(dict.fromkeys(row for turn in turns for row in turn if row is not None))

@@ -1,7 +1,6 @@
 """An episode: one question, from the moment a method gets it to its answer.
 
-A method asks, searches, selects and answers through its `Episode`, which reaches the models and the
-index and records all of it in the trace. The scheduler gathers the calls of thousands of episodes.
+A method asks, searches, selects and answers through it, and it records all of this in the trace.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ _LONG = ("pseudo_context", "rationale")  # roles whose limit is Reader.passage_t
 class Pool:
     """Passages in an order: found by searches, or selected to be read.
 
-    Each occurs once, but in a mix that keeps duplicates (`jaxrag.steps.candidates.FixedMix`).
-
-    Attributes:
-      rows: row numbers in the corpus.
-      scores: of the search or the selector that found them.
+    ``rows`` are row numbers in the corpus, each once, but in a mix that keeps duplicates
+    (`jaxrag.steps.candidates.FixedMix`); ``scores`` are of the search or selector that found them.
     """
 
     rows: tuple[int, ...] = ()
@@ -131,14 +127,9 @@ class Method(Protocol):
 class Episode:
     """One question while a method answers it.
 
-    Attributes:
-      question: the question.
-      reader: prompts and decoding.
-      trace: what was done so far.
-      concluded: the reply that is recorded as the answer so far.
-
-    Raises:
-      InputError: the question's gold answer is not among its choices.
+    ``reader`` has prompts and decoding, ``trace`` what was done so far, ``concluded`` the reply
+    that is recorded as the answer so far. InputError if the question's gold answer is not among its
+    choices.
     """
 
     def __init__(self, question: Question, tools: Tools, reader: Reader, *, path: str = "") -> None:
@@ -248,7 +239,7 @@ class Episode:
         seed: int = 0,
         **fields: str,
     ) -> Reply:
-        """Prompts a language model and parses its answer.
+        """Prompts a language model and parses its answer; InputError if the prompts lack the role.
 
         Args:
           role: of the reader's prompts, or a prompt of the method's own.
@@ -258,9 +249,6 @@ class Episode:
           temperature: of sampling; None is the reader's.
           seed: of sampling.
           **fields: of the prompt, besides the question, or in its place.
-
-        Raises:
-          InputError: the prompts lack the role.
         """
         reader, template = self.reader, self.template(role)
         limit = limit or (reader.passage_tokens if role in _LONG else reader.answer_tokens)
@@ -322,11 +310,7 @@ class Episode:
         return self._tools.llm if settings is None else self.helper(ModelHelper(settings))
 
     def helper(self, settings: Helper[Loaded]) -> Loaded:
-        """The loaded tool of settings that the method's Config holds, such as a trained ranker.
-
-        Raises:
-          InputError: the method's `needs` do not name the helper.
-        """
+        """The loaded tool of settings in the Config; InputError if its `needs` lack them."""
         if settings not in self._tools.helpers:
             raise InputError(
                 f"{settings} is not loaded: a method names such settings in the helpers of its "
@@ -358,14 +342,9 @@ class Episode:
 
         Options count by their first token: true, yes, the letters (docs/methods, "R3: labels and
         draws"). Labels of a data set may begin alike ("not enough info", "not true"), so theirs are
-        sums over all their tokens.
-
-        Args:
-          passages: best first; None for the prompt without any.
-
-        Raises:
-          InputError: the question is open, all options have the same first token, or the prompts
-            lack its role.
+        sums over all their tokens. ``passages`` are best first; None for the prompt without any.
+        InputError if the question is open, all options have the same first token, or the prompts
+        lack its role.
         """
         template, prompt, _ = self._option_prompt(passages)
         return await self._logprobs_after(prompt, template)
@@ -451,8 +430,7 @@ class Episode:
     def room(self, prompt: Prompt, *, limit: int) -> int:
         """Free tokens beside a prompt and an answer of ``limit`` tokens; negative if too long.
 
-        Raises:
-          InputError: the model does not give its tokenizer.
+        InputError if the model does not give its tokenizer.
         """
         return self._tools.llm.room(prompt, max_new_tokens=limit)
 
@@ -474,8 +452,7 @@ class Episode:
     def decided(self, name: str, retrieve: bool, **details: Any) -> bool:
         """Records a gate's decision, ``trace["gate"]``, and returns it.
 
-        Raises:
-          InputError: the decision is not True or False, or another was recorded.
+        InputError if it is not True or False, or another was recorded.
         """
         if not isinstance(retrieve, (bool, np.bool_)):
             raise InputError(f"gate {name} decided {retrieve!r}: give True or False.")
@@ -487,11 +464,7 @@ class Episode:
         return bool(retrieve)
 
     def note(self, **facts: Any) -> None:
-        """Adds facts of the method's own to the trace, in plain JSON.
-
-        Raises:
-          ValueError: a name belongs to the episode.
-        """
+        """Adds plain JSON of the method's own to the trace; ValueError for the episode's names."""
         if taken := facts.keys() & Trace.__annotations__.keys():
             raise ValueError(f"the episode writes {sorted(taken)} itself: choose other names.")
         cast(dict[str, Any], self.trace).update(facts)
@@ -553,12 +526,9 @@ class Episode:
 
 
 async def answer_question(method: Method, question: Question, tools: Tools) -> Answer:
-    """Answers one question with a method.
+    """Answers one question with a method: what it returns counts, whatever it concluded before.
 
-    What the method returns is the answer that counts and is recorded, whatever it concluded before.
-
-    Raises:
-      InputError: the method returns no `Reply`, or has recorded what is not plain JSON.
+    InputError if that is no `Reply`, or the method has recorded what is not plain JSON.
     """
     episode = Episode(question, tools, method.reader)
     reply: Any = await method.answer(episode)

@@ -1,8 +1,4 @@
-"""Gates: should this question be answered with retrieval?
-
-DTR's `jaxrag.methods.dtr.UncertaintyGate` and PAIRS' `jaxrag.methods.pairs.AgreementGate` stand
-with their methods.
-"""
+"""Gates: should this question be answered with retrieval? Those of DTR and PAIRS are in methods."""
 
 from __future__ import annotations
 
@@ -19,11 +15,7 @@ RATIO = "ratio:"
 
 
 def read_ratio(name: str, threshold: float | str) -> float | None:
-    """The share that a threshold stands for; None if it is a number.
-
-    Raises:
-      InputError: it is neither a number nor "ratio:SHARE" with a share from 0 to 1.
-    """
+    """The share of a threshold "ratio:SHARE", from 0 to 1; None for a number, else InputError."""
     if not isinstance(threshold, str):
         return None
     with contextlib.suppress(ValueError):
@@ -34,11 +26,7 @@ def read_ratio(name: str, threshold: float | str) -> float | None:
 
 
 def numeric_threshold(threshold: float | str) -> float:
-    """A gate's threshold as a number.
-
-    Raises:
-      InputError: it is a ratio, which only a run turns into a number.
-    """
+    """A gate's threshold as a number; InputError for a ratio, which only a run turns into one."""
     if isinstance(threshold, str):
         raise InputError(
             f"the gate's threshold is {threshold!r}: a run turns this into a number, by the scores "
@@ -60,10 +48,8 @@ class Always:
 class JudgeGate:
     """DTR's LLM Judge baseline: a language model decides whether retrieval is needed.
 
-    The first word of its answer decides; anything but "no" retrieves.
-
-    Attributes:
-      judge: the language model; None uses the run's.
+    The first word of its answer decides; anything but "no" retrieves. Without a ``judge`` the run's
+    model is asked.
     """
 
     judge: ModelSettings | None = None

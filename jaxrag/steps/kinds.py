@@ -35,10 +35,7 @@ _AFTER = r"""(?!(?<=\d)['’!])(?=(?:[.,;:!?"”’')\]}]|\*\*)*(?:[\s—]|$))""
 
 
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
-    """The word for each of the `options` in the model's answers, as the prompt defines them.
-
-    InputError where the prompt has words, but not one per option.
-    """
+    """The prompt's word for each of the `options`; InputError if it has some, but not for all."""
     said = options(question)
     if template.words and role_of(question) != "multiple_choice":
         if len(template.words) != len(said):
@@ -102,11 +99,7 @@ def _tell_of(path: str, role: str, instead: str) -> None:
 
 
 def answer_limit(question: Question, closed_tokens: int) -> int:
-    """Most new tokens of the answer to a closed question.
-
-    It is ``closed_tokens``, but enough for the longest label: no tokenizer has more tokens than
-    bytes.
-    """
+    """Most new tokens of a closed answer: ``closed_tokens``, or the bytes of the longest label."""
     if role_of(question) != "labels":
         return closed_tokens
     return max(closed_tokens, *(len(label.encode()) for label in question.choices))

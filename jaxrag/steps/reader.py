@@ -24,7 +24,7 @@ _mean_nll = on_host(uncertainty.mean_nll, static=("rule",))
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Prompts and decoding of the language model.
+    """Prompts and decoding of the language model; InputError for a limit below 1 or another ``by``.
 
     Attributes:
       prompts: a set of `jaxrag.steps.prompts`, by name or path.
@@ -41,9 +41,6 @@ class Reader:
       truncate: whether the passages of a prompt that is too long are cut to fit (see
         `jaxrag.steps.prompts.truncation`). Otherwise, or if not even a word of them fits, its
         question ends in an error.
-
-    Raises:
-      InputError: a limit is less than 1, or ``by`` is unknown.
     """
 
     prompts: str = "dtr"

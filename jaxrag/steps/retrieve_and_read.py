@@ -1,7 +1,6 @@
-"""Decide whether to retrieve, search, select passages, read: one round of retrieval.
+"""One round of retrieval: decide whether to retrieve, search, select passages, read.
 
-The frame of DTR, PAIRS, R3 and the baselines of `jaxrag.methods.retrieve_and_read`, which differ in
-their gates, candidates, selectors and prompts.
+DTR, PAIRS, R3 and `jaxrag.methods.retrieve_and_read` differ in their parts and prompts.
 """
 
 from __future__ import annotations

@@ -83,22 +83,14 @@ class Helper(Protocol[Tool]):
         ...
 
     def check(self, field: str) -> None:
-        """Checks that the checkpoint exists, without loading it.
+        """Checks that the checkpoint exists, without loading it; else InputError.
 
-        Args:
-          field: command-line name of these settings, as "config.method.order.ranker".
-
-        Raises:
-          InputError: it is missing; the message names the setting.
+        The message names ``field``, as it is on the command line: "config.method.order.ranker".
         """
         ...
 
     def load(self, loaded: LoadedRun) -> Tool:
-        """Loads the tool that `Tools.helper` returns.
-
-        Raises:
-          InputError: it cannot be loaded, or does not fit the run.
-        """
+        """The tool that `Tools.helper` returns; InputError if it does not load or does not fit."""
         ...
 
 
@@ -135,9 +127,7 @@ def needs_of(config: object) -> Needs:
 
     Fields that hold settings of models are helpers under their dotted names, such as "gate.judge".
     A part that holds a language model needs log-probabilities of that model, not of the run's.
-
-    Raises:
-      InputError: a tuple holds a part with needs.
+    InputError if a tuple holds a part with needs.
     """
     own: Needs = getattr(config, "needs", Needs())
     needs = Needs()
@@ -164,12 +154,7 @@ def needs_of(config: object) -> Needs:
 
 @dataclasses.dataclass(frozen=True)
 class ModelHelper:
-    """Another language model as a method's helper: a judge, a writer of queries, a classifier.
-
-    Attributes:
-      model: settings of the model.
-      scores: whether it scores given texts.
-    """
+    """Another language model as a helper; with ``scores`` it scores given texts."""
 
     model: ModelSettings
     # not compared, so that two parts of a method share one model
@@ -194,11 +179,7 @@ class ModelHelper:
             )
 
     def load(self, loaded: LoadedRun) -> LanguageModelTool:
-        """Loads the model.
-
-        Raises:
-          InputError: it cannot be loaded, or scores no texts where it must.
-        """
+        """Loads the model; InputError if that fails, or it scores no texts where it must."""
         model = loaded.load_model(self.model)
         if self.scores and not gives_scores(model):
             raise InputError(
@@ -253,11 +234,8 @@ class LanguageModelTool:
     def room(self, prompt: Prompt, *, max_new_tokens: int) -> int:
         """Free tokens beside a prompt and its answer; negative if they do not fit.
 
-        Computed at once, without a request.
-
-        Raises:
-          InputError: the model's tokenizer or limit is unknown (some servers), or it does not
-            accept the prompt.
+        InputError if the model's tokenizer or limit is unknown (some servers), or it does not
+        accept the prompt.
         """
         if self._encoder is None:
             raise InputError("The tokenizer and the length limit of the model are unknown.")
@@ -370,11 +348,7 @@ class RetrieverTool:
         return self._retriever.passages
 
     def embed(self, text: str) -> Request:
-        """Awaits to the query embedding of ``text``, float32 [d].
-
-        Raises:
-          InputError: the index has no vectors.
-        """
+        """Awaits to the query embedding of ``text``, float32 [d]; InputError without vectors."""
         return Request(self._embedding, text)
 
     async def search(self, text: str, k: int) -> Ranking:
@@ -384,11 +358,7 @@ class RetrieverTool:
         return await Request(self._searching(k), (text, vector))
 
     def vectors(self, rows: Sequence[int]) -> np.ndarray:
-        """Stored embeddings of passages, float32 [n d].
-
-        Raises:
-          InputError: the index has no vectors.
-        """
+        """Stored embeddings of passages, float32 [n d]; InputError if the index has none."""
         return self._with_vectors().vectors(rows)
 
     def _with_vectors(self) -> Retriever:

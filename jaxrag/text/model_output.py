@@ -37,16 +37,15 @@ _TURN = re.compile(
 def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     """Parses the answer in a text; "" if there is none.
 
-    Reasoning is no part of it, nor what follows a mark of the turn's end. A label such as "Answer:"
-    or "**Final answer:**" and emphasis around the whole are removed, but by "text".
+    Reasoning (with ``opened``, begun by the prompt) is no part of it, nor what follows a mark of
+    the turn's end. A label such as "Answer:" or "**Final answer:**" and emphasis around the whole
+    are removed, but by "text". ``how`` says what is taken:
 
-    Args:
-      raw: what the model wrote.
-      how: "tags": the text of the last pair of <answer> and </answer> that is not blank, in one
-        line; without a pair, the rest of the first line that is not blank after the last <answer>;
-        without tags, as "first_line". "first_line": the first line that is not blank, nor a label
-        alone. "text": all of it, without blanks and invisible characters at its ends.
-      opened: whether the prompt has opened the model's reasoning.
+    - "tags": the text of the last pair of <answer> and </answer> that is not blank, in one line;
+      without a pair, the rest of the first line that is not blank after the last <answer>; without
+      tags, as "first_line".
+    - "first_line": the first line that is not blank, nor a label alone.
+    - "text": all of it, without blanks and invisible characters at its ends.
     """
     raw = raw[answer_start(raw, opened=opened) :]
     raw = _TURN.split(raw, maxsplit=1)[0]

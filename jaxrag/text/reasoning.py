@@ -55,11 +55,7 @@ def answer_start(text: str, *, opened: bool = False) -> int:
     """Where the answer begins: after the last block of reasoning and the blanks after it.
 
     0 without reasoning, and the length of the text where reasoning is unfinished: then there is no
-    answer. An end mark without a begin ends reasoning whose begin was in the prompt.
-
-    Args:
-      text: what the model wrote.
-      opened: whether the prompt has opened the reasoning.
+    answer. An end mark without a begin ends reasoning whose begin was in the prompt (``opened``).
     """
     start = len(text) if opened else 0
     for mark in _MARK.finditer(text):

@@ -28,12 +28,9 @@ _log = logging.getLogger("jaxrag")
 
 
 class Saved(NamedTuple):
-    """A restored checkpoint.
+    """A restored checkpoint, made after ``step`` steps.
 
-    Attributes:
-      step: how many steps had been made.
-      state: the tree, each array with the template's sharding.
-      data: the position in the data, as it was given to `Checkpoints.save`.
+    Arrays of ``state`` have the template's sharding; ``data`` is the position in the data.
     """
 
     step: int
@@ -42,14 +39,10 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints in one directory; leaving the ``with`` block waits for the last write.
+    """The newest ``keep`` checkpoints in a directory; leaving ``with`` waits for the last write.
 
-    Args:
-      directory: for checkpoints alone; created if missing.
-      keep: how many of the newest are kept.
-
-    Raises:
-      InputError: the directory cannot be created, or what describes a checkpoint is damaged.
+    The directory is for checkpoints alone, and is created if missing. InputError if it cannot be,
+    or what describes a checkpoint is damaged.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
@@ -80,14 +73,13 @@ class Checkpoints:
     def save(self, step: int, state: Any, data: Any) -> None:
         """Saves a state in the background; its arrays may be donated at once.
 
+        InputError if it cannot be written, such as on a full disk; earlier checkpoints are kept.
+
         Args:
           step: how many steps have been made.
           state: a tree of arrays. Of several processes, arrays on devices of one process alone are
             the same in all of them, and the first saves them.
           data: the position in the data, of JSON values.
-
-        Raises:
-          InputError: it cannot be written, such as on a full disk; earlier checkpoints are kept.
         """
         arrays = flatten(state)
         record: dict[str, Any] = {"data": data, "arrays": described(arrays)}
@@ -115,12 +107,9 @@ class Checkpoints:
     def restore(self, template: Any) -> Saved | None:
         """The newest checkpoint, or None where there is none.
 
-        Args:
-          template: a state with the same tree, shapes and dtypes, and the sharding that the
-            restored arrays get.
-
-        Raises:
-          InputError: the checkpoint is damaged, or of another model or optimiser.
+        ``template`` is a state with the same tree, shapes and dtypes, and the sharding that the
+        restored arrays get. InputError if the checkpoint is damaged, or of another model or
+        optimiser.
         """
         if (step := self.newest) is None:
             return None

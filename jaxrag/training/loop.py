@@ -72,7 +72,9 @@ def fit(
     evaluate_every: int = 0,
     should_stop: Callable[[S, History], bool] | None = None,
 ) -> S:
-    """Trains, resuming from the newest checkpoint in ``directory`` where there is one.
+    """Trains, resuming from the newest checkpoint in ``directory``; returns the last state.
+
+    InputError if a metric is not finite (the step is named), or ``directory`` is of another run.
 
     Args:
       state: the initial state.
@@ -89,12 +91,6 @@ def fit(
       should_stop: (state, history of all evaluations) -> whether to stop; called after each
         evaluation. The history includes those before an interruption; after one, the last call may
         be repeated.
-
-    Returns:
-      The state after the last step.
-
-    Raises:
-      InputError: a metric is not finite (the step is named), or ``directory`` is of another run.
     """
     if min(steps, save_every) < 1:
         raise InputError(f"steps is {steps} and save_every {save_every}; each must be at least 1.")
@@ -216,8 +212,7 @@ def keep_steps(path: Path, *, until: int) -> list[dict[str, Any]]:
 def read_steps(path: Path, *, until: float = math.inf) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl up to a step, without an incomplete last one.
 
-    Raises:
-      InputError: naming file and line, where a line is not a step of a training.
+    InputError, naming file and line, where a line is not a step of a training.
     """
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):

@@ -15,9 +15,8 @@ Optimiser = Literal["adamw", "adafactor"]
 def learning_rate(peak: float, steps: int, *, warmup: int, decay: Decay) -> optax.Schedule:
     """The learning rate of each step.
 
-    It rises linearly over ``warmup`` steps, from peak / (warmup + 1) at step 0 (so that no step has
-    rate 0) to the peak. Then it falls to 0 at step ``steps``, linearly or along half a cosine, or
-    stays.
+    It rises linearly over ``warmup`` steps from peak / (warmup + 1) at step 0 to the peak, then
+    falls to 0 at step ``steps``, linearly or along half a cosine, or stays.
     """
     rest = max(steps - warmup, 1)
     if decay == "linear":
@@ -65,13 +64,9 @@ def make_optimiser(
 def scheduled_optimiser(
     settings: Any, steps: int, *, decay: Decay, algorithm: Optimiser = "adamw"
 ) -> optax.GradientTransformation:
-    """The optimiser of a training of ``steps`` steps.
+    """The optimiser of a training of ``steps`` steps; see `learning_rate` and `make_optimiser`.
 
-    Args:
-      settings: with ``learning_rate``, ``warmup``, ``weight_decay`` and ``clip``.
-      steps: length of the schedule.
-      decay: see `learning_rate`.
-      algorithm: see `make_optimiser`.
+    ``settings`` has ``learning_rate``, ``warmup``, ``weight_decay`` and ``clip``.
     """
     rate = learning_rate(settings.learning_rate, steps, warmup=settings.warmup, decay=decay)
     how = {"weight_decay": settings.weight_decay, "clip": settings.clip}
@@ -85,10 +80,6 @@ def check_length(steps: int, epochs: float, seed: int) -> None:
 
 
 def check_optimiser(settings: Any, *names: str) -> None:
-    """Checks ``learning_rate`` and the named settings, which may be 0.
-
-    Raises:
-      InputError: the learning rate is not above 0, another is below 0, or one is not finite.
-    """
+    """Checks that ``learning_rate`` > 0 and named settings >= 0, all finite; else InputError."""
     check_positive(learning_rate=settings.learning_rate)
     check_range(**{name: getattr(settings, name) for name in names})

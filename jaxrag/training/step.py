@@ -64,11 +64,9 @@ class TrainStep(NamedTuple):
 
 
 def make_mesh(devices: Sequence[Any] | None = None, *, fsdp: int = 1) -> Mesh:
-    """A mesh with the axes "data" and "fsdp"; by default of all devices of all processes.
+    """A mesh with the axes "data" and "fsdp" of ``devices``, as many of each process; None is all.
 
-    Args:
-      devices: as many of each process.
-      fsdp: devices that share one copy of the parameters; divides their number.
+    ``fsdp``, which divides their number, is how many share one copy of the parameters.
     """
     chosen = jax.devices() if devices is None else list(devices)
     shape, types = (len(chosen) // fsdp, fsdp), (AxisType.Auto,) * 2
@@ -82,14 +80,13 @@ def training_mesh(
 ) -> Mesh:
     """The mesh of a training: the most devices that divide a microbatch; the others stay idle.
 
+    InputError if microbatches do not divide the batch, or no number of devices divides them.
+
     Args:
       batch: rows of a step.
       microbatch: rows of a pass through the network, on all devices together.
       fsdp: see `make_mesh`.
       devices: to choose from; by default all.
-
-    Raises:
-      InputError: microbatches do not divide the batch, or no number of devices divides them.
     """
     if not 1 <= microbatch <= batch or batch % microbatch:
         raise InputError(
@@ -207,9 +204,8 @@ def summed(
 ) -> Gradient:
     """The gradient of a loss that is a sum over rows, divided by a number of the whole batch.
 
-    Args:
-      loss: (parameters, microbatch, key of its dropout) -> its summand.
-      count: microbatches -> the divisor, such as their number of rows.
+    ``loss`` is (parameters, microbatch, key of its dropout) -> its summand; ``count`` is
+    microbatches -> the divisor, such as their number of rows.
     """
 
     def gradient(params: Tree, parts: Tree, key: jax.Array) -> tuple[Array, Tree]:

@@ -67,20 +67,12 @@ def shuffled_batches(
     draw: Callable[..., Any] | None = None,
     collate: Callable[[Sequence[Any]], Any] | None = None,
 ) -> Data:
-    """Endless batches in an order determined by the seed; each example comes once an epoch.
+    """Endless batches of ``size``, in an order determined by the seed; each example once an epoch.
 
     The next batch is made in a thread, during the training step. Every process makes the same
-    whole batches, of which its devices take their rows.
-
-    Args:
-      size: examples of a batch.
-      seed: of the order and of ``draw``.
-      name: what the examples are, for the error.
-      draw: (example, NumPy generator of its use) -> what the batch gets of it.
-      collate: makes the batch of its examples; without it they are stacked.
-
-    Raises:
-      InputError: there are fewer examples than in a batch.
+    whole batches, of which its devices take their rows. ``draw`` is (example, NumPy generator of
+    its use) -> what the batch gets of it; ``collate`` makes the batch, else examples are stacked.
+    InputError, which calls the examples ``name``, if there are fewer than in a batch.
     """
     if len(examples) < size:
         raise InputError(
@@ -108,6 +100,9 @@ def train(
 ) -> Tree:
     """Trains from ``params``, resuming from the newest checkpoint in ``directory``.
 
+    Returns the last parameters, on this process's devices. InputError if the loss is not finite, or
+    ``directory`` is of another training.
+
     Args:
       step: the step; its mesh is that of the training.
       params: the initial parameters.
@@ -119,12 +114,6 @@ def train(
       update: makes a step of an item; by default ``step.update``, whose items are batches.
       evaluate: as in `jaxrag.training.loop.fit`, of the parameters on this process's devices.
       should_stop: likewise.
-
-    Returns:
-      The parameters after the last step, on this process's devices.
-
-    Raises:
-      InputError: the loss is not finite, or ``directory`` is of another training.
     """
     state = fit(
         step.begin(params),

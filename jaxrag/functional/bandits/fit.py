@@ -21,12 +21,7 @@ from jaxrag.types import InputError
 
 
 class Buffer(NamedTuple):
-    """Plays in a ring of fixed capacity.
-
-    Attributes:
-      contexts, arms, rewards: of the plays held.
-      count: plays ever appended; play i is at i modulo the capacity.
-    """
+    """Plays in a ring of fixed capacity; play i of all ``count`` is at i modulo the capacity."""
 
     contexts: Float[Array, "n d"]
     arms: Int[Array, " n"]
@@ -55,11 +50,7 @@ def append(
     *,
     where: Bool[Array, " b"] | None = None,
 ) -> Buffer:
-    """The buffer with the plays of ``where`` (by default all) appended in order.
-
-    Raises:
-      InputError: b is above the capacity.
-    """
+    """Appends the plays of ``where`` (by default all) in order; InputError if b > capacity."""
     capacity = len(buffer.arms)
     if len(arms) > capacity:
         raise InputError(
@@ -153,15 +144,14 @@ def replay_fit(
 ) -> Fit:
     """Gradient steps on the mean squared error of played arms, from the last fit's weights.
 
+    InputError if capacity or steps are below 1.
+
     Args:
       optimizer: of optax; for weight decay add `optax.add_decayed_weights`.
       capacity: plays that the buffer holds.
       sampler: chooses the plays of each step.
       steps: the most that a fit takes.
       tolerance: a fit ends after a pass whose mean squared error is at most this.
-
-    Raises:
-      InputError: capacity or steps below 1.
     """
     if capacity < 1 or steps < 1:
         raise InputError(f"capacity {capacity} and {steps} steps: both must be at least 1.")

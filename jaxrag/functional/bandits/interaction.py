@@ -4,8 +4,6 @@ In each round the policy sees a context x, plays one of a arms, and observes onl
 A policy is a `Bandit`, functions over a state pytree; `interact` plays it against a table of
 rewards, of every arm in every round, under one `lax.scan`. The caller jits it and vmaps it over
 seeds, states or settings.
-
-Policies are in `jaxrag.functional.bandits.neural_ucb` and `jaxrag.functional.bandits.policies`.
 """
 
 from __future__ import annotations
@@ -93,7 +91,8 @@ def interact(
     """Plays t rounds against a table of rewards: select, update, fit.
 
     The arms of a batch are all selected with the state at its beginning; then its rounds are
-    learned in order. A batch of 1 is the algorithm of the papers, 32 is how ARS trains.
+    learned in order. A batch of 1 is the algorithm of the papers, 32 is how ARS trains. InputError
+    if ``batch`` or ``fit_every`` do not divide, or the tables differ in length.
 
     Args:
       bandit: the policy.
@@ -104,9 +103,6 @@ def interact(
       batch: rounds of a batch; must divide t.
       fit_every: rounds from one fit to the next, by default one batch; a multiple of ``batch``
         that divides t.
-
-    Raises:
-      InputError: ``batch`` or ``fit_every`` do not divide, or the tables differ in length.
     """
     rounds, every = len(contexts), batch if fit_every is None else fit_every
     if len(rewards) != rounds:

@@ -151,6 +151,8 @@ def mlp(
 ) -> Network:
     """A ReLU network from a context of d features to one reward.
 
+    InputError for a size below 1, or without a hidden layer (use `linear_ucb`).
+
     Args:
       d: features of a context.
       hidden: widths of the hidden layers.
@@ -158,9 +160,6 @@ def mlp(
       bias: whether layers have a bias. Biases start at 0 unless ``initializer`` is
         `linear_uniform`, which PyTorch uses for both.
       initializer: of the kernels.
-
-    Raises:
-      InputError: a size below 1, or no hidden layer (use `linear_ucb`).
     """
     if min((d, arms, *hidden), default=0) < 1 or not hidden:
         raise InputError(

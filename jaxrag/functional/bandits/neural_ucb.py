@@ -34,16 +34,10 @@ Number = float | Float[Array, ""]
 
 
 class NeuralState(NamedTuple):
-    """State of a neural bandit.
+    """State of a neural bandit; ``steps`` are the gradient steps of the last fit.
 
-    Attributes:
-      params: of the network.
-      belief: of the confidence matrix.
-      buffer: plays; None without a fit.
-      optimizer: state of the fit's optimiser; None without a fit.
-      round: rounds played.
-      fits: number of fits.
-      steps: gradient steps of the last fit.
+    ``belief`` is the state of the confidence matrix. Without a fit, ``buffer`` (the plays) and
+    ``optimizer`` (the state of the fit's optimiser) are None.
     """
 
     params: Params

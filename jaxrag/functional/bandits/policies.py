@@ -28,8 +28,7 @@ def best_fixed_arm(rewards: Float[Array, "t a"]) -> Int[Array, ""]:
 def regret(expected: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
     """Cumulative regret after each round: best reward minus reward of the played arm, summed.
 
-    Args:
-      expected: reward of every arm in every round, without noise if that is known.
+    ``expected`` is the reward of every arm, without noise if that is known.
     """
     return jnp.cumsum(jnp.max(expected, axis=1) - rewards_of(expected, arms))
 
@@ -80,12 +79,8 @@ def linear_ucb(
     """LinUCB (Li et al. 2010, disjoint models): a ridge regression per arm, without networks.
 
     A = lambda I + sum x x' and b = sum r x over the rounds that played the arm, theta = A^-1 b,
-    value theta'x + alpha sqrt(x' A^-1 x). The inverse is updated by Sherman-Morrison.
-
-    Args:
-      d: features of a context.
-      alpha: exploration factor.
-      regularization: lambda; 1 in the paper.
+    value theta'x + alpha sqrt(x' A^-1 x). The inverse is updated by Sherman-Morrison. lambda
+    (``regularization``) is 1 in the paper; ``alpha`` is the exploration factor.
     """
     check_positive(regularization=regularization)
     if min(d, arms) < 1:

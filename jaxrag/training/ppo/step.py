@@ -35,11 +35,9 @@ Params = dict[str, Any]
 class KlControl:
     """The penalty on KL divergence from the initial policy, with adaptive coefficient beta.
 
-    Attributes:
-      coefficient: initial beta.
-      target: target divergence, nats per token.
-      rate: K of Ziegler et al. (2019), how fast beta adapts; 0 keeps it constant. For a "horizon",
-        rate = texts per step / horizon.
+    ``coefficient`` is the initial beta, ``target`` the divergence in nats per token, ``rate`` K of
+    Ziegler et al. (2019), how fast beta adapts; 0 keeps it constant. For a "horizon", rate = texts
+    per step / horizon.
     """
 
     coefficient: float = 0.001
@@ -69,7 +67,6 @@ class PPOTraining:
       discount, decay: gamma and lambda of generalised advantage estimation.
       clip: epsilon of the clipped objective, on the ratio of probabilities.
       value_weight: weight of the value loss.
-      kl: control of the divergence from the initial policy.
       learning_rate: of the network, constant.
       value_learning_rate: of the value weights, which start at 0.
       weight_decay: AdamW's, of the network.
@@ -131,12 +128,9 @@ class PPOTraining:
 
 
 class PPOState(NamedTuple):
-    """State of a PPO training.
+    """State of a PPO training; ``coefficient`` is beta of the KL penalty.
 
-    Attributes:
-      params: parameters of the network under "policy", and {"weight" [d], "bias"} under "value".
-      optimiser: optimiser state of both.
-      coefficient: beta of the KL penalty.
+    ``params`` has the network under "policy", and {"weight" [d], "bias"} under "value".
     """
 
     params: Params

@@ -72,7 +72,7 @@ def train(
     *,
     evaluate: Callable[[LanguageModel, int], Evaluation] | None = None,
 ) -> Params:
-    """Trains a policy; resumes an earlier call in ``directory``, with the same bytes.
+    """Trains a policy, whose parameters it returns; resumes an earlier call with the same bytes.
 
     metrics.jsonl gets a line for each step: the mean reward and the means of the records' numbers;
     "kl" (nats per token from the initial policy, before the step's updates); "surprisal" (mean
@@ -83,18 +83,14 @@ def train(
     A step that was interrupted samples and rewards the same texts again, so the reward function
     should cache what is expensive.
 
+    InputError if settings or data are invalid, ``directory`` is of another training, a reward or
+    the loss is not finite, or ``reward`` raises it.
+
     Args:
       examples: questions to train on, with their sources.
       student: the initial policy, which the KL penalty refers to.
       directory: for checkpoints, metrics and texts.
       evaluate: (policy of a step as a language model, step) -> metrics of held-out questions.
-
-    Returns:
-      The policy's parameters.
-
-    Raises:
-      InputError: settings or data are invalid, ``directory`` is of another training, a reward or
-        the loss is not finite, or ``reward`` raises it.
     """
     examples = truncated_examples(student, examples)
     functions = make_step(student.module, settings)

@@ -73,8 +73,7 @@ def new_t5(
 ) -> Student:
     """A T5 with random weights and the tokenizer of another checkpoint; see `load_student`.
 
-    The end token is the tokenizer's, or else its separator. ``texts`` are what a vocabulary is
-    learned from (``sizes.vocabulary``).
+    The end token is the tokenizer's, or else its separator; ``texts`` are for `NewT5.vocabulary`.
     """
     if sizes.vocabulary:
         tokenizer = learn_tokenizer(texts, sizes.vocabulary)
@@ -156,10 +155,9 @@ def _checked(student: Student, spec: str) -> Student:
 
 
 def write_student(directory: str | Path, student: Student, params: Any) -> Path:
-    """Writes a checkpoint of the student with these parameters, atomically.
+    """Writes a checkpoint of the student with these parameters, atomically, or raises InputError.
 
-    `load_student` reads it; so do `Seq2Seq` (a T5) and `Local` (a decoder). InputError where it
-    cannot be written, such as on a full disk.
+    `load_student` reads it; so do `Seq2Seq` (a T5) and `Local` (a decoder).
     """
     with replace_directory(directory) as partial:
         student.tokenizer.save_pretrained(partial)

