@@ -11,14 +11,11 @@ _ADDED = 1_000_000  # characters that a template may add to messages
 
 
 def render(template: str, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
-    """Messages (role and content) as the text that a model reads.
+    """Messages (role and content) as the text that a model reads, by a template of Jinja's.
 
-    Args:
-      template: a program in Jinja's language; it runs in transformers' sandbox.
-      values: further variables of the template, and "date", the one that it takes for today's.
-
-    MemoryError if it is more than four times as long as the messages and a million characters; or
-    whatever the template raises.
+    It runs in transformers' sandbox; ``values`` are its further variables, and "date", the one that
+    it takes for today's. MemoryError if the text exceeds four times the messages and a million
+    characters; or whatever the template raises.
     """
     today = datetime.date.fromisoformat(values.pop("date"))
     # the same object as it compiles itself, whose clock is stopped

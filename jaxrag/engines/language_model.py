@@ -26,7 +26,7 @@ class DecodingKeywords(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingOptions:
-    """Decoding options of a call.
+    """Decoding options of a call; InputError if a number is out of range.
 
     Attributes:
       max_new_tokens: limit of each generation, at least 1.
@@ -35,9 +35,6 @@ class DecodingOptions:
       seed: seed of the samples: one for all prompts, or one for each.
       repetition_penalty: divides positive logits of tokens that occur in the prompt or the answer
         so far, and multiplies negative ones; 1 is none. Log-probabilities are those without it.
-
-    Raises:
-      InputError: a number is out of range.
     """
 
     max_new_tokens: int
@@ -78,9 +75,8 @@ class LanguageModel(Protocol):
     ) -> list[Generation]:
         """Continues each prompt; options as in `DecodingOptions`.
 
-        Raises:
-          InputError: a prompt is empty or leaves no room for ``max_new_tokens``, or an option is
-            out of range; before anything is computed.
+        InputError, before anything is computed, if a prompt is empty or leaves no room for
+        ``max_new_tokens``, or an option is out of range.
         """
         ...
 

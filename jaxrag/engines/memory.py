@@ -117,10 +117,7 @@ def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConf
 
 
 def on_disk(spec: str) -> Path | None:
-    """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
-
-    InputError if there is none, and it would not be downloaded.
-    """
+    """Where a checkpoint lies; None if it must be downloaded; InputError if there is none."""
     if not spec.startswith("hub:"):
         return locate(spec)
     from huggingface_hub import snapshot_download
@@ -138,13 +135,8 @@ def run_memory(
 ) -> Memory | None:
     """Memory of language models beside an index and encoders, which are loaded before them.
 
-    Args:
-      models: the settings of `Local` and `Vllm`, in the order in which they are loaded.
-      index, encoders: bytes of the index, and of the weights of encoders and rerankers, on each
-        device.
-
-    Returns:
-      None if the shapes of a model are not known.
+    ``models`` are the settings of `Local` and `Vllm`, in the order in which they are loaded; other
+    numbers are bytes on each device. None if the shapes of a model are not known.
     """
     found = Memory(index=index, encoders=encoders)
     for settings, config in models.items():

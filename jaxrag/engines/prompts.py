@@ -47,12 +47,9 @@ def render_chat(
 
     What the template would lose is put elsewhere (`_accepted_form`). Its option "date"
     (YYYY-MM-DD), by default 2024-07-26, is today's date for it, so that a prompt is the same on
-    every day.
-
-    Raises:
-      InputError: the tokenizer has no chat template, or it does not accept the messages, or fails
-        in Jinja's sandbox, where it runs.
-      LimitError: it takes more than 1 s, 512 MB or a million characters.
+    every day. InputError if the tokenizer has no chat template, or it does not accept the messages,
+    or fails in Jinja's sandbox, where it runs; LimitError if it takes more than 1 s, 512 MB or a
+    million characters.
     """
     if not tokenizer.chat_template:
         raise InputError(
@@ -362,10 +359,7 @@ def prompt_size(prompt: Prompt, continuation: str = "") -> int:
 
 
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
-    """All tokens that end an answer: those that the checkpoint names, and the end of a turn.
-
-    They are named by tokenizer, config and generation_config.json, as ids or texts.
-    """
+    """Tokens that end an answer: those that tokenizer and configs name, and the end of a turn."""
     named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
     if generation.exists():
@@ -404,9 +398,8 @@ def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:
 class AnswerReader:
     """Turns generated tokens into a `Generation`.
 
-    Args:
-      ends: tokens that end an answer.
-      stop: strings that end it, too; the text is cut before the first to occur after reasoning.
+    ``ends`` are tokens, and ``stop`` strings, that end an answer; the text is cut before the first
+    string to occur after reasoning.
     """
 
     def __init__(

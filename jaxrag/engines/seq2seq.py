@@ -214,10 +214,7 @@ class SourceBatch(NamedTuple):
 def source_batches(
     sources: Sequence[Sequence[int]], rows: int, *, targets: Sequence[Sequence[int]] | None = None
 ) -> Iterator[SourceBatch]:
-    """Batches of sources with equal padded lengths (also of their targets), the longest first.
-
-    A row depends on its own source and target only.
-    """
+    """Batches of sources of equal padded lengths (also of their targets), the longest first."""
     answers = targets if targets is not None else [()] * len(sources)
     shapes = [
         (padded_length(len(source), SOURCE), padded_length(len(answer), ANSWER) if answer else 0)
@@ -269,11 +266,7 @@ class Seq2Seq:
         device_mesh(data=self.data_parallel, model=self.tensor_parallel)
 
     def load(self, cache: Path) -> Seq2SeqModel:
-        """Loads the checkpoint.
-
-        Raises:
-          InputError: no checkpoint is named or there, it is no T5's, or a number is out of range.
-        """
+        """Loads the checkpoint; InputError if it is not a T5's, or a number is out of range."""
         if not self.checkpoint:
             raise InputError(
                 "No checkpoint of an encoder-decoder is named: give the directory of a T5, or "

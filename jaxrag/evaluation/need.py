@@ -22,8 +22,7 @@ LOST = ("not found", "not selected", "not answered")
 def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
     """One of `SKIPPED` or `SEARCHED`.
 
-    ``right``, ``direct`` and ``standard``: whether the method's answer, that of No Retrieval, and
-    that of Standard RAG are right.
+    ``right``, ``direct``, ``standard``: whether the method, No Retrieval, Standard RAG were right.
     """
     if not retrieved:
         return SKIPPED[0] if right else SKIPPED[1 if standard else 2]

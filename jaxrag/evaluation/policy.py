@@ -46,9 +46,8 @@ class Arms(NamedTuple):
 class GateSetting(NamedTuple):
     """A threshold and what it gives.
 
-    Attributes:
-      threshold: retrieves for the same questions wherever it lies between two values of u; one of
-        few digits is taken. 0 retrieves for all.
+    ``threshold`` retrieves for the same questions wherever it lies between two values of u; one of
+    few digits is taken. 0 retrieves for all.
     """
 
     threshold: float
@@ -82,10 +81,8 @@ def arms(runs: Sequence[RunRecords], *, baseline: int) -> Arms | None:
     Direct answers are those of `source_of`. Answers with retrieval are those of a run that
     retrieved for all questions: the same method without its gate or at threshold 0, else the
     ``baseline`` (a position), else the first one. What a direct answer costs is taken from any run
-    that gave the same one, at the same u, without a search.
-
-    Returns:
-      None with fewer than 10 questions that both runs answered.
+    that gave the same one, at the same u, without a search. None with fewer than 10 questions that
+    both runs answered.
     """
     source = source_of(runs)
     searched = [metrics.score(run.records)["retriever_activation"] for run in runs]

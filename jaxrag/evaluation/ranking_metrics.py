@@ -32,9 +32,8 @@ def ndcg(ranked: Sequence[Hashable], grades: Mapping[Any, int], *, k: int) -> fl
     """Normalised discounted cumulative gain of the first ``k`` (Järvelin and Kekäläinen 2002).
 
     DCG = sum over ranks r of grade / log2(r + 1), divided by that of the ideal order of all judged
-    passages, cut at ``k``, too: the linear gain of trec_eval and BEIR. NaN if no grade is above 0.
-
-    ``grades`` are those of the judged passages; 0 is not relevant.
+    passages, cut at ``k``, too: the linear gain of trec_eval and BEIR. ``grades`` are those of the
+    judged passages; 0 is not relevant. NaN if no grade is above 0.
     """
     ideal = _dcg(sorted(grades.values(), reverse=True)[:k])
     return _dcg([grades.get(item, 0) for item in ranked[:k]]) / ideal if ideal else math.nan

@@ -180,11 +180,7 @@ def crossed_interval(values: Float[np.ndarray, "s q"]) -> Interval:
 
 
 def paired_difference(ours: Float[np.ndarray, " q"], theirs: Float[np.ndarray, " q"]) -> Difference:
-    """Mean of ``ours - theirs`` question by question, with interval and p-value.
-
-    Both arrays are in the same question order; questions that either leaves undefined (NaN) are
-    left out.
-    """
+    """Mean of ``ours - theirs`` by question, with interval and p; a NaN in either is left out."""
     differences = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
     differences = differences[~np.isnan(differences)]
     if not len(differences):
@@ -263,12 +259,9 @@ def mcnemar_exact(wins: int, losses: int) -> float:
 def needed_questions(spread: float, effect: float, *, power: float = 0.8) -> int:
     """Number of questions with which a paired difference would be found significant.
 
-    n = ((z_level + z_power) * spread / effect)^2, two-sided, for normally distributed means.
-
-    Args:
-      spread: standard deviation of a question's difference.
-      effect: the true mean difference, in the same unit.
-      power: probability that the interval then excludes zero.
+    n = ((z_level + z_power) * spread / effect)^2, two-sided, for normally distributed means of
+    differences with standard deviation ``spread`` and true mean ``effect``, in one unit. ``power``
+    is the probability that the interval then excludes zero.
     """
     normal = NormalDist()
     z = normal.inv_cdf(ENDS[1]) + normal.inv_cdf(power)

@@ -31,10 +31,7 @@ class Repetition(NamedTuple):
 
 
 class TokenSampling(NamedTuple):
-    """How each row's token is chosen: greedily at temperature 0, else drawn.
-
-    A draw depends on the row's seed, its number and the step alone, hence not on the batch.
-    """
+    """Greedy at temperature 0; else a draw that depends on the row's seed, number and step."""
 
     temperature: Float[Array, ""]
     seeds: UInt[Array, " b"]

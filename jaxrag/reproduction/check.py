@@ -59,10 +59,7 @@ _SIDR_TOKENS = 128  # of a passage, at most
 
 
 class PublishedModels(NamedTuple):
-    """Facts about published checkpoints, by their names.
-
-    These are lengths of vectors, numbers of parameters in billions, and shapes of language models.
-    """
+    """Published checkpoints by name: vector lengths, billions of parameters, decoders' shapes."""
 
     dimensions: Mapping[str, int]
     parameters: Mapping[str, float]

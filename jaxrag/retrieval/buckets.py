@@ -1,10 +1,9 @@
 """Bucketed batching: texts of all lengths through a handful of compiled programs.
 
-Each text is padded to a width that depends on its own length only, and texts of one width go
-through the network in batches of one fixed shape, the last filled with empty rows. Several devices
-get a batch of that shape each, in one program. So a text's result depends neither on the rest of
-its batch nor on the number of devices; it is bit-identical as long as the backend, the size of
-batches and, on a CPU, the number of XLA's threads (that of the cores) are the same.
+A text is padded to a width that depends on its own length only, and texts of one width form batches
+of one fixed shape, one for each device, with empty rows at the end. So a text's result depends
+neither on the rest of its batch nor on the number of devices; it is bit-identical as long as the
+backend, the size of batches and, on a CPU, XLA's threads (one for each core) are the same.
 """
 
 from __future__ import annotations
@@ -109,8 +108,7 @@ class Batching:
     def height(self, texts: int, width: int) -> int:
         """Rows of a batch for so many texts: one device's, or those of all devices.
 
-        Texts that one device's batch holds go to one, unless the program for all is compiled
-        already.
+        One device is used if it holds the texts, unless the program for all is compiled already.
         """
         rows = self.rows(width)
         if texts > rows and self.devices > 1:
@@ -167,10 +165,7 @@ def tokenize(
 
 
 def bucket_width(length: int, *, limit: int) -> int:
-    """Padded width of a text of ``length`` tokens.
-
-    Multiples of 8 up to 64; beyond, of a quarter of the power of two below.
-    """
+    """Width of a text: a multiple of 8 up to 64, then of a quarter of the power of two below."""
     step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
     return min(-(-length // step) * step, limit)
 
@@ -180,9 +175,8 @@ def batches(
 ) -> Iterator[TokenBatch]:
     """Batches of equal width; full ones as soon as their texts are there.
 
-    A text waits for others of its width during two windows at most, then its batch is filled up
-    with empty rows. ``windows`` are consecutive texts, none longer than ``limit``; ``pad_id`` fills
-    rows.
+    A text waits for others of its width during at most two ``windows``, each of consecutive texts
+    within ``limit``; then rows of ``pad_id`` fill its batch.
     """
     waiting: dict[int, list[tuple[int, Tokens]]] = collections.defaultdict(list)
     starts = collections.deque([0] * _WAITING, maxlen=_WAITING)
@@ -254,16 +248,13 @@ def stream(
     """Results for texts as consecutive blocks of rows, each as soon as it is complete.
 
     Args:
-      function: a jitted function of parameters and a batch's arrays, whose keyword arguments are
-        static; its results are [b e].
+      function: jitted, of parameters and the arrays ``fields`` of a `TokenBatch`, with results
+        [b e]; ``static`` are its keyword arguments.
       texts: texts and pairs, read lazily and from the second window on in another thread.
       network: an encoder, whose ``tokenizer``, ``batching`` (`Batching`) and ``pad_token_id`` of
         ``module.config`` are used.
       limit: tokens that a text is cut to.
-      features: d.
-      fields: the arrays of a `TokenBatch` that ``function`` takes.
-      finish: a further function of results, [b e] -> [b d].
-      static: keyword arguments of ``function``.
+      finish: a further function of results, [b e] -> [b d]; ``features`` is d.
 
     InputError if a device's memory does not hold a single text.
     """
@@ -315,10 +306,7 @@ def _spread(function: Any, static: tuple[tuple[str, Any], ...], mesh: Mesh, arra
 def _results(
     made: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array], batching: Batching
 ) -> Generator[tuple[Sequence[int], np.ndarray]]:
-    """Rows and results of batches; a few compute at any time.
-
-    When a device's memory runs out, those that were computing are computed again in smaller ones.
-    """
+    """Rows and results of batches, a few at a time; smaller ones after memory has run out."""
     waiting, running = collections.deque[TokenBatch](), collections.deque[tuple[Any, Any]]()
     source, more = iter(made), True
     while more or waiting or running:

@@ -1,8 +1,4 @@
-"""Protocols of indexes and encoders.
-
-An index either searches with vectors (`Retriever`) or with the query's text (`TextRetriever`).
-Methods use both through `jaxrag.steps.tools.RetrieverTool`.
-"""
+"""Protocols of indexes and encoders; methods use them by `jaxrag.steps.tools.RetrieverTool`."""
 
 from __future__ import annotations
 
@@ -41,10 +37,7 @@ class TextEncoder(QueryEncoder, Protocol):
     """Embeds queries and passages."""
 
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
-        """Vectors of passages, float32, as blocks of rows in their order.
-
-        Passages are read ahead, and vectors given while further ones are computed.
-        """
+        """Float32 vectors of passages, in blocks in their order; more are computed meanwhile."""
         ...
 
 
@@ -115,11 +108,7 @@ class RankedRows(NamedTuple):
 
 
 def check_queries(vectors: Float[np.ndarray, "q d"], k: int, dimension: int) -> np.ndarray:
-    """The queries as float32 [q d].
-
-    Raises:
-      InputError: another shape, a number that is not finite, or ``k`` below 1.
-    """
+    """The queries as float32 [q d]; InputError if misshapen or not finite, or ``k`` is below 1."""
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or vectors.shape[1] != dimension:
         raise InputError(

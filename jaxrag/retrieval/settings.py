@@ -20,9 +20,7 @@ from jaxrag.types import InputError
 class IndexStatus(NamedTuple):
     """Whether an index is built, and where.
 
-    Attributes:
-      state: "built", or what is missing or wrong.
-      dimension: components of the passage vectors; None where none are built.
+    ``state`` is "built", or what is missing or wrong; ``dimension`` of vectors is None without any.
     """
 
     directory: Path
@@ -81,11 +79,7 @@ class IndexSettings(Protocol):
         ...
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
-        """Builds the index of a corpus, or one process's part of its files, as far as missing.
-
-        Raises:
-          InputError: the index cannot be built in parts, and ``part`` is not the whole.
-        """
+        """Builds what is missing of an index, or a ``part``; InputError if it cannot have parts."""
         ...
 
     def footprint(self, passages: Passages) -> Footprint:

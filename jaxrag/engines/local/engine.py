@@ -123,7 +123,7 @@ class LocalModel:
         stacked: bool | None = None,
         shared_bytes: int = 1 << 28,
     ) -> LocalModel:
-        """Loads a checkpoint.
+        """Loads a checkpoint; InputError if it is missing or not supported, or rows do not fit.
 
         Args:
           settings: the checkpoint, and all that is not below.
@@ -131,10 +131,6 @@ class LocalModel:
           stacked: whether one layer is compiled for all; by default on TPUs. On a GPU a step took
             twice as long with it (docs/gpu.md).
           shared_bytes: memory for shared prefixes of prompts; 0 computes every prompt whole.
-
-        Raises:
-          InputError: there is no checkpoint, its architecture is not supported, or rows do not fit
-            the mesh.
         """
         path = locate(settings.checkpoint)
         precision = compute_dtype(settings.dtype or None, half=True)
@@ -231,10 +227,7 @@ class LocalModel:
     def _each(
         self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields results of ``run``, in smaller batches once the device's memory runs out.
-
-        Smaller batches change only the last bits of results not yet computed.
-        """
+        """Yields results of ``run``, in smaller batches (other last bits) once memory runs out."""
         done: set[int] = set()
         while missing := [i for i in range(len(jobs)) if i not in done]:
             try:

@@ -39,9 +39,8 @@ READING = (
 def write_training_report(directories: Sequence[str | Path], out_html: str | Path) -> list[Grid]:
     """Writes the page, and its tables beside it under the same name ending in .md.
 
-    Returns:
-      The tables: changes (left out where no metric was evaluated twice), and steps with their loss.
-      InputError without directories, for two of the same name, or one that is not a training's.
+    Returns the tables: changes (none if no metric was evaluated twice), and steps with their loss.
+    InputError without directories, for two of the same name, or one that is not a training's.
     """
     trainings = [read_training(path) for path in directories]
     labels = [training.label for training in trainings]

@@ -36,7 +36,7 @@ _LEAST = 5  # [CLS] a [SEP] b [SEP]
 
 
 class RankerNetwork(nn.Module):
-    """One score [b, 1] for each pair, float32: a linear layer on the pooled last states.
+    """A score [b, 1] for each pair, float32, linear in the pooled last states of an encoder.
 
     ``dtype`` is of the encoder; ``dropout`` of the encoder in training.
     """
@@ -92,13 +92,9 @@ def untrained_ranker(
 ) -> LoadedRanker:
     """A BERT checkpoint with a new head, drawn from a normal of deviation 0.02 as BERT's own.
 
-    Args:
-      path: of a BERT; its heads are ignored, its pooler but for the pooling "pooler".
-      dtype: of computation.
-      max_length: most tokens of a pair, special ones included.
-      seed: of the head's weights.
-
-    InputError for a trained ranker, another model type or an invalid setting.
+    The BERT's heads are ignored, and its pooler but for the pooling "pooler". ``max_length``: most
+    tokens of a pair, special ones included. InputError for a trained ranker, another model type or
+    an invalid setting.
     """
     whole = read_config(path)
     if _KEY in whole:

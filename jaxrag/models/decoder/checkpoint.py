@@ -89,11 +89,9 @@ def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
-    """Writes a checkpoint that `load_decoder` and transformers read.
+    """Writes a checkpoint that `load_decoder` and transformers read; ``config`` is its config.json.
 
-    Args:
-      config: content of its config.json.
-      params: of a decoder whose layers are not stacked; InputError if they are quantised.
+    The decoder's layers are not stacked; InputError if its parameters are quantised.
     """
     if any(name.endswith(".scale") for name in flatten(params)):
         raise InputError(
@@ -108,10 +106,7 @@ def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Pat
 
 
 def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object) -> Tensors:
-    """The tensors with Phi-3's fused matrices split into those of other families.
-
-    InputError if a fused matrix has another number of rows than ``config`` says.
-    """
+    """The tensors with Phi-3's fused matrices split; InputError if ``config`` has other sizes."""
     groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}

@@ -100,10 +100,7 @@ def next_token(
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
     """The next token of each row, and its natural-log probability without temperature and penalty.
 
-    Args:
-      hidden: hidden state of the previous token.
-      step: index of the new token in its answer, from 0.
-      sampling: how the token is chosen.
+    ``hidden`` is the previous token's state; ``step`` the new token's index in its answer, from 0.
     """
     logits = _apply(decoder, params, hidden, method="logits")
     token = sample_tokens(logits, step, sampling)
@@ -125,10 +122,8 @@ def decode(
 
     ``by_blocks``: whether only the slots in use are read (`attend_to_used`), which is faster on
     CPUs; a row's bits then do not depend on the number of slots. Layers must not be stacked.
-
-    Returns:
-      Cache, rows, new tokens and their log-probabilities, valid in the first columns of a row, as
-        many as its ``made`` has increased by.
+    Returned new tokens and log-probabilities are valid in as many first columns of a row as its
+    ``made`` has increased by.
     """
     slots = jnp.arange(_slots(cache))
     shape = (len(rows.token), STEPS)

@@ -16,9 +16,7 @@ from jaxrag.types import InputError
 class Rope(NamedTuple):
     """Rotary position embedding (Su et al., 2021, RoFormer).
 
-    Attributes:
-      frequencies: radians per position, one for each pair of features that is rotated.
-      scale: factor of sin and cos.
+    ``frequencies`` are radians per position of each rotated pair; ``scale`` multiplies sin and cos.
     """
 
     frequencies: tuple[float, ...]

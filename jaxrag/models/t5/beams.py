@@ -72,9 +72,8 @@ def beam_search(
 
     Args:
       tokens, where: sources and the mask of their tokens; a row without tokens is padding.
-      limits: when answers end; ``most`` is at most ``slots``.
+      limits: when answers end; ``most`` is at most the cache's ``slots``.
       beams: number of hypotheses that continue.
-      slots: of the cache.
       kinds: number of tokens that ``limits.ends`` marks.
     """
     most = jnp.minimum(limits.most, slots)
@@ -125,8 +124,7 @@ def _continue(
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
     """The best one-token continuations, enough that ``beams`` remain whichever of them end.
 
-    Returns continuations, the beams that they continue, their new tokens, and the cache of all
-    beams.
+    Returned with the beams that they continue, their new tokens, and the cache of all beams.
     """
     b, beams, slots = now.going.tokens.shape
     logits, cache = next_logits(model, params, now, now.going.tokens.reshape(-1, slots))

@@ -249,11 +249,8 @@ class T5(nn.Module):
     ) -> Float[Array, "b t v"]:
         """Logits of each next token of an answer, float32.
 
-        Args:
-          tokens: of the source, including its end token.
-          where: mask of the source's tokens; the others are padding.
-          targets_in: the answer so far, see `shift_right`; padding at the end needs no mask.
-          deterministic: whether dropout is off.
+        ``where`` masks the source's tokens, its end token included. ``targets_in`` is the answer so
+        far, see `shift_right`; padding at its end needs no mask.
         """
         return self.logits(self.hidden(tokens, where, targets_in, deterministic=deterministic))
 
@@ -305,11 +302,8 @@ class T5(nn.Module):
     ) -> tuple[Float[Array, "n t d"], Cache]:
         """Runs the next tokens of answers; returns last hidden states, and the updated cache.
 
-        Args:
-          tokens: ids; the answers (beams) of each source are in neighbouring rows, n = b * beams.
-          memory: result of `remember`.
-          where: mask of the source's tokens.
-          slot: position of the first token, and its slot in the cache.
+        The answers (beams) of each source are in neighbouring rows, n = b * beams. ``memory`` is of
+        `remember`, ``where`` the mask of the source; ``slot`` the first token's position and slot.
         """
         slots = jnp.arange(cache[0][1].shape[-2])
         positions = jnp.asarray(slot) + jnp.arange(tokens.shape[1])

@@ -54,12 +54,9 @@ def write_index(passages: Passages, settings: Bm25Settings, folder: Path) -> Non
 
 @dataclasses.dataclass(frozen=True)
 class Numbered:
-    """The words of a corpus as numbers.
+    """The words of a corpus as numbers, passage after passage, in a memory map.
 
-    Attributes:
-      words: of all passages, one after the other; a memory map.
-      lengths: words of each passage.
-      passages: how many have each word.
+    ``lengths`` are the passages' numbers of words; ``passages`` counts those that have each word.
     """
 
     vocabulary: dict[str, int]

@@ -58,10 +58,7 @@ class Bm25(Bm25Settings):
         self.open(passages, cache)
 
     def footprint(self, passages: Passages) -> Footprint:
-        """8 bytes for each different word of each passage; a search reads those of its words.
-
-        The memory is that of the scores of the threads that search a batch.
-        """
+        """Disk: 8 bytes a different word of a passage; memory: the scores of searching threads."""
         every = -(-len(passages) // _SAMPLE) or 1
         sample = passages.get(range(0, len(passages), every))
         words = split_words([f"{passage.title} {passage.text}" for passage in sample], self)
@@ -100,11 +97,8 @@ class Bm25Index:
 
         The same corpus gives the same files, those that bm25s makes. For memory see `write_index`;
         the disk holds 4 bytes more for each word while it builds. Hashes of all files are compared
-        up to 1 GiB.
-
-        Raises:
-          InputError: no words to index, an invalid setting, an index of something else in the
-            directory, bm25s or PyStemmer not installed, or a full disk.
+        up to 1 GiB. InputError for no words to index, an invalid setting, an index of something
+        else in the directory, bm25s or PyStemmer not installed, or a full disk.
         """
         folder, source = Path(directory).absolute() / _FOLDER, _source(passages, settings)
         build_folder(folder, KIND, source, functools.partial(write_index, passages, settings))
@@ -118,10 +112,7 @@ class Bm25Index:
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query, of those that share a word with it; maybe none.
 
-        A word counts as often as the query has it.
-
-        Raises:
-          InputError: ``k`` is below 1.
+        A word counts as often as the query has it. InputError if ``k`` is below 1.
         """
         check_limits(k=k)
         vocabulary = self.searcher.vocab_dict
@@ -159,8 +150,7 @@ def _threads(passages: int) -> int:
 def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
     """The ``k`` largest scores above 0; equal scores in the order of rows.
 
-    Only blocks of rows are compared that have one of the k largest maxima. A block is every m-th
-    row, so that the maxima of m blocks are one sweep over the scores.
+    Of the blocks of every m-th row, only those with one of the k largest maxima are compared.
     """
     k = min(k, len(scores))
     m = len(scores) // _BLOCK

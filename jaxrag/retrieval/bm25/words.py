@@ -61,16 +61,13 @@ class Bm25Settings:
 
 
 def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]:
-    """The words of each text, in its order.
+    """The words of each text, in its order; InputError for unknown stop words or stemmer.
 
     Runs of two or more letters, digits and underscores. A text with combining marks is brought to
     NFC, and the marks are parts of its words, but Hebrew points and Arabic vowel signs are removed.
     Wide letters, ligatures and other such forms become their letters. Of a run in a script without
     blanks (Chinese, Japanese, Thai, Korean, ...) the words are its characters and its pairs of
     neighbours.
-
-    Raises:
-      InputError: unknown stop words or stemmer.
     """
     ours = list(map(_is_ours, texts))
     plain = [text for text, own in zip(texts, ours, strict=True) if not own]

@@ -197,9 +197,7 @@ def build_shards(
     Args:
       directory: made if need be; locked against other builds.
       settings: all that determines the files, among it "shard_rows" and "passages" with "count".
-      kind: of the manifest.
       row_bytes: disk space of a row, checked beforehand.
-      label: for the progress bar.
       part: of the files that this process builds.
 
     InputError for an empty corpus, files of less than one row, a directory with something else, or
@@ -373,10 +371,7 @@ def write_arrays(
 
 
 def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
-    """Appends rows [n width] to an unfinished file, which has another name while it grows.
-
-    They are on disk before their hash is entered in the journal beside the file.
-    """
+    """Appends rows [n width] to an unfinished file; its journal has them once they are on disk."""
     data = rows.tobytes()
     with os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab") as stream:
         stream.write(data if stream.tell() else header + data)
@@ -404,11 +399,9 @@ def encoded_rows(
     encode: Callable[[Iterable[Passage]], Iterator[Any]],
     finish: Callable[[Any, np.ndarray], np.ndarray],
 ) -> Stream:
-    """A `Stream` of encoded passages, which are computed in another thread.
+    """A `Stream` of passages, which ``encode`` turns into blocks in another thread.
 
-    Args:
-      encode: passages to blocks of what is computed of them, an array or a tuple of arrays.
-      finish: makes the rows of a block; it gets their numbers [n], too.
+    A block is an array or a tuple of them; ``finish`` makes its rows, given their numbers [n], too.
     """
 
     def stream(ranges: Sequence[range]) -> Generator[np.ndarray]:

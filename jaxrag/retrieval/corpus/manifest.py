@@ -1,7 +1,6 @@
 """The manifest of an index directory: the sources of the index, and its finished files.
 
-It and the files are written under another name, flushed to disk and renamed, so whenever a build is
-killed, the manifest lists only complete files.
+Files are renamed once they are on disk, so a build that is killed lists only complete files.
 """
 
 from __future__ import annotations
@@ -109,9 +108,8 @@ def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
 def open_manifest(
     directory: Path, kind: str, wanted: Mapping[str, Any], *, verify: bool | None
 ) -> Manifest:
-    """The manifest of a complete, undamaged index that was made from ``wanted``.
+    """The manifest of an undamaged index made from ``wanted``, which may leave settings out.
 
-    Settings that ``wanted`` does not name, such as those of the layout, are not compared.
     InputError as `read_manifest`, `check_settings` and `check_files`.
     """
     manifest = read_manifest(directory, kind)
@@ -141,10 +139,7 @@ def _differences(recorded: Any, wanted: Any, path: str) -> Iterator[str]:
 
 
 def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> None:
-    """Refuses an incomplete or damaged index; compares sizes always, hashes if ``verify``.
-
-    ``verify`` None verifies hashes of an index of up to 1 GiB.
-    """
+    """Refuses an index of other sizes, or of other hashes if ``verify`` (None: up to 1 GiB)."""
     if not manifest.complete:
         raise InputError(
             f"the index in {directory} is incomplete ({len(manifest.files)} files finished); "
@@ -173,10 +168,7 @@ def damage(directory: Path, file: File, *, hashes: bool) -> str | None:
 
 
 def state_of(directory: Path, kind: str, *, verify: bool | None = None) -> str:
-    """State of an index for a plan: "built", "not built yet", unfinished, or what is wrong.
-
-    ``verify``: see `check_files`.
-    """
+    """State of an index for a plan: "built", "not built yet", unfinished, or what is wrong."""
     if not directory.exists():
         return "not built yet"
     try:

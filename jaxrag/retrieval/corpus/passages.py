@@ -30,9 +30,7 @@ _ID_ROWS = "id_rows.npy"
 class Passages:
     """A corpus: ``len``, ``passages[row]``, ``get(rows)``, iteration in row order.
 
-    Attributes:
-      directory: of the corpus.
-      identity: hash of the passages in their order.
+    ``directory`` holds it; ``identity`` is the hash of the passages in their order.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -44,11 +42,7 @@ class Passages:
 
     @classmethod
     def open(cls, directory: str | Path) -> Passages:
-        """Opens a directory of `write_passages`.
-
-        Raises:
-          InputError: the directory is missing or unfinished, or a file is missing or damaged.
-        """
+        """Opens a corpus of `write_passages`; InputError if missing, unfinished or damaged."""
         return cls(Path(directory))
 
     @functools.cached_property
@@ -95,11 +89,7 @@ class Passages:
             yield from self.get(range(start, min(start + _ROWS_PER_READ, self._length)))
 
     def get(self, rows: Iterable[int]) -> list[Passage]:
-        """The passages of the given rows, in the given order, read in one batch.
-
-        Raises:
-          IndexError: a row is negative or not below ``len``.
-        """
+        """The passages of rows, in their order, in one batch; IndexError for a row out of range."""
         wanted = [operator.index(row) for row in rows]
         for row in wanted:
             if not 0 <= row < self._length:
@@ -107,19 +97,15 @@ class Passages:
         return [Passage(**row) for row in self._read(wanted)]
 
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
-        """Rows of the passages with these ids, in their order, without those that are not there.
+        """Rows of the passages with these ids, in their order, by binary search in hashes on disk.
 
-        By binary search in sorted hashes on disk.
+        Ids that are not there are left out.
         """
         rows = {passage.id: row for row, passage in self._by_id(ids)}
         return {i: rows[i] for i in ids if i in rows}
 
     def find(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages with these ids, in the given order, read in one batch.
-
-        Raises:
-          KeyError: no passage has one of the ids.
-        """
+        """The passages with these ids, in their order, in one batch; KeyError for an unknown id."""
         by_id = {passage.id: passage for _, passage in self._by_id(ids)}
         return [by_id[passage_id] for passage_id in ids]
 
@@ -156,10 +142,8 @@ def write_passages(
     """Writes a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
 
     See `rows.write_rows`, also for ``about``, ``workers`` and memory. Memory of the ids: 8 bytes a
-    passage while writing, 24 while they are sorted.
-
-    Raises:
-      InputError: the directory is not empty, there are no passages, or two share an id.
+    passage while writing, 24 while they are sorted. InputError if the directory is not empty, there
+    are no passages, or two share an id.
     """
     hashes = array.array("Q")
 

@@ -133,8 +133,7 @@ def is_complete(directory: Path) -> bool:
 def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
     """The manifest of a directory, after checking the sizes of its files.
 
-    InputError if it is missing, unfinished, of another kind or version, or a file is missing or
-    cut.
+    InputError if it is missing, unfinished, of another kind or version, or lacks a part of a file.
     """
     directory = Path(directory)
     way_out = "remove the directory and build it again"
@@ -171,10 +170,7 @@ def _description(directory: Path) -> str:
 
 
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
-    """A function that reads the rows with given numbers of a split in one batch; thread-safe.
-
-    It raises InputError if a row does not match its checksum.
-    """
+    """A thread-safe function that reads rows by number, and raises InputError for damaged ones."""
     try:
         with explain_limits(directory):
             builder: Any = tfds.builder_from_directory(str(directory))
@@ -248,10 +244,7 @@ def _write_splits(
 
 
 def _by_file(rows: Iterable[Row], kind: str, content: Any) -> Iterator[tuple[list[bytes], bool]]:
-    """The rows of each file as ``tf.train.Example``, and whether the file is full.
-
-    Where files end depends on the rows only. ``content``: a hash, which gets the rows' lines.
-    """
+    """``tf.train.Example`` rows of each file, and whether it is full; ``content`` is their hash."""
     examples, size = [], 0
     for number, row in enumerate(rows, 1):
         try:
@@ -330,10 +323,7 @@ def _write_info(
 
 @contextlib.contextmanager
 def _unfinished(directory: Path) -> Iterator[tuple[Path, int]]:
-    """The directory beside the final one, and a handle that locks it.
-
-    It is removed afterwards unless it was renamed or has a full file.
-    """
+    """A locked directory beside the final one; it is removed unless renamed or with a full file."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = directory.with_name(f".{directory.name}.partial")
     lock = _lock(partial)

@@ -58,10 +58,8 @@ class DprEncoder:
     def load(cls, path: Path, *, max_length: int = 256, dtype: str | None = None) -> DprEncoder:
         """Loads two towers, or begins both with a BERT, see `jaxrag.models.bert.dpr.load_dpr`.
 
-        ``max_length``: tokens, special ones included, that a text is cut to.
-
-        Raises:
-          InputError: for an invalid checkpoint or setting.
+        ``max_length``: tokens, special ones included, that a text is cut to. InputError for an
+        invalid checkpoint or setting.
         """
         in_dtype = compute_dtype(dtype)
         module, params = load_dpr(path, dtype=in_dtype)

@@ -92,10 +92,7 @@ class Description(NamedTuple):
 def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Declared, int]:
     """Settings without None, what the checkpoint declares, and the length of vectors.
 
-    Logs, once, what was set to something else than is declared.
-
-    Raises:
-      InputError: for an invalid checkpoint or setting.
+    InputError for an invalid checkpoint or setting.
     """
     declared = read_declared(path)
     config = read_encoder_config(declared.network)
@@ -150,11 +147,7 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Embeds queries and passages; made by `load`.
-
-    A text's vector is bitwise the same whatever else is in the call (see
-    `jaxrag.retrieval.buckets`).
-    """
+    """Embeds queries and passages, each bitwise the same whatever else is in the call."""
 
     identity: str
     settings: EncoderSettings
@@ -168,12 +161,9 @@ class Encoder:
 
     @classmethod
     def load(cls, spec: str, settings: EncoderSettings = EncoderSettings()) -> Encoder:
-        """Loads an encoder and its tokenizer.
+        """Loads an encoder and its tokenizer; InputError for an invalid checkpoint or setting.
 
         ``spec``: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
-
-        Raises:
-          InputError: for an invalid checkpoint or setting.
         """
         path = locate(spec)
         states = [FileState.of(file) for file in path.rglob("*") if file.is_file()]
@@ -284,11 +274,7 @@ class TwoTowers:
 
 
 def describe_towers(queries: Encoder | Description, passages: Encoder | Description) -> Description:
-    """Describes the `TwoTowers` of two encoders.
-
-    Raises:
-      InputError: their vectors differ in length.
-    """
+    """Describes the `TwoTowers` of two encoders; InputError if their vectors differ in length."""
     if queries.dimension != passages.dimension:
         raise InputError(
             f"the query checkpoint makes vectors of {queries.dimension} numbers, the passage "

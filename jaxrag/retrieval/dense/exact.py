@@ -116,20 +116,17 @@ class ExactIndex(MatrixIndex):
         made_by: str | None = None,
         verify: bool | None = None,
     ) -> ExactIndex:
-        """Loads the matrix of ``passages`` onto the devices, if it fits.
+        """Loads the matrix of ``passages`` onto the devices if it fits; errors of `open_matrix`.
 
         Args:
           directory: see `open_matrix`, also of ``passages``, ``made_by`` and ``verify``.
           encoder: of queries.
-          metric: how passages are scored.
+          metric: how passages are scored; InputError for an unknown one.
           devices: over which rows are sharded; None: all of this process.
           memory: most bytes of all devices' memory for vectors; a larger matrix is read from disk
             at each search. None: see `device_budget`.
           first_pass: float type of the first pass, on which results do not depend; None: see
             `fast_type`.
-
-        Raises:
-          InputError: an unknown metric; see `open_matrix`.
         """
         check_metric(metric)
         matrix = open_matrix(directory, passages, encoder, made_by=made_by, verify=verify)
@@ -145,10 +142,8 @@ class ExactIndex(MatrixIndex):
         The devices find a few more than ``k`` candidates, whose final scores `rank` computes. If a
         passage that is not among them might be better than the k-th best, as far as rounding goes,
         the query is searched again with more candidates. All queries are searched in one pass over
-        the rows, so that a matrix on disk is read once.
-
-        Raises:
-          InputError: queries of the wrong shape or not finite, or ``k`` below 1.
+        the rows, so that a matrix on disk is read once. InputError for queries of the wrong shape
+        or not finite, or ``k`` below 1.
         """
         queries = check_queries(vectors, k, self.matrix.dimension)
         k = min(k, len(self.matrix))
@@ -330,8 +325,7 @@ def memory_of(gigabytes: float) -> int | None:
 def exact_footprint(cells: int, memory_gb: float, devices: Devices | None = None) -> Footprint:
     """Bytes of an exact index of ``cells`` (rows x dimension) numbers, in float16 on disk.
 
-    Vectors that exceed the budget take the memory of the slabs in which they are read. ``devices``:
-    by default those of this process.
+    Beyond the budget, memory holds slabs only. ``devices``: by default those of this process.
     """
     devices = devices or Devices.of(jax.local_devices())
     budget = memory_of(memory_gb) or device_budget(devices)

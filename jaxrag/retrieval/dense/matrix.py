@@ -109,17 +109,10 @@ def write_matrix(
     dtype: StoredType = "float16",
     part: BuildPart = WHOLE,
 ) -> None:
-    """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
+    """Encodes a corpus into a matrix on disk, row i for passage i, or finishes a build.
 
-    A resumed build keeps the rows that reached the disk, and writes the same files as another.
-
-    Args:
-      passages: the corpus; row i of the matrix belongs to passage i.
-      directory: made if need be.
-      shard_rows: rows of one file.
-      dtype: stored precision.
-      part: of the files that this process builds.
-
+    A resumed build keeps the rows that reached the disk, and writes the same files as another, of
+    ``shard_rows`` rows in the precision ``dtype``. ``part`` is what this process builds.
     InputError for an empty corpus, a vector that is not finite or of the wrong length, a directory
     that holds another index, or a full disk.
     """

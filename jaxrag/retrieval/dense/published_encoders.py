@@ -52,10 +52,7 @@ def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder
 
 
 def e5(checkpoint: str = "hub:intfloat/e5-base-v2") -> BiEncoder:
-    """E5 (Wang et al. 2022): "query: " and "passage: ", mean of the last states, unit length.
-
-    Not for the instruction-tuned models of that name.
-    """
+    """E5 (Wang et al. 2022) without instructions: "query: ", "passage: ", mean, unit length."""
     return _published(
         checkpoint,
         pooling="mean",
@@ -97,10 +94,7 @@ def dpr_questions() -> BiEncoder:
 
 
 def published_encoder(checkpoint: str) -> BiEncoder:
-    """The encoder of a checkpoint with its family's settings above, known by the name.
-
-    Those of bge get no instruction. All others are used as their checkpoint declares.
-    """
+    """The encoder of the family in a name (bge without instruction), or as the checkpoint says."""
     name = short_name(checkpoint).lower()
     families = {
         "bge-": partial(bge, instruction=False),

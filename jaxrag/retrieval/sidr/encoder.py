@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 
 
 class Sparse(NamedTuple):
-    """Vectors over the vocabulary as their entries above 0, largest first.
-
-    Padding has the vocabulary's size as ``ids``, and 0 as ``values``.
-    """
+    """Entries above 0 of vectors over v tokens, largest first; padded with the id v and value 0."""
 
     ids: Int[np.ndarray, "n l"]
     values: Float[np.ndarray, "n l"]
@@ -52,10 +49,7 @@ class Sparse(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SidrEncoder:
-    """E(x) of questions and passages, with the largest entries only; made by `load`.
-
-    A text's vector is bitwise the same whatever else is in the call.
-    """
+    """The largest entries of E(x) of questions and passages, bitwise the same in any call."""
 
     identity: str
     module: SidrNetwork

@@ -213,15 +213,10 @@ def write_sparse(
 ) -> None:
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
-    Args:
-      identity: canonical JSON of all that determines the results of ``encode``.
-      vocabulary: ids are below it; at most 65,535.
-      length: entries of a passage.
-      shard_rows: rows of one file.
-      part: of the files that this process builds.
-
-    InputError for an empty corpus, invalid entries, a directory that holds another index, or a full
-    disk.
+    ``identity`` is canonical JSON of all that determines the results of ``encode``, whose ids are
+    below ``vocabulary``, at most 65,535. A passage has ``length`` entries, a file ``shard_rows``
+    rows; ``part`` is what this process builds. InputError for an empty corpus, invalid entries, a
+    directory that holds another index, or a full disk.
     """
     if not 1 <= vocabulary < 1 << 16:
         raise InputError(f"vocabulary is {vocabulary:,}; ids of 16 bits allow 1 to 65,535")

@@ -194,8 +194,7 @@ def best_blocks(
 ) -> tuple[UInt32[np.ndarray, "q m"], Int[np.ndarray, "q m"]]:
     """The ``wanted`` best blocks of each query, or all, and their numbers over all parts; unsorted.
 
-    They are in the ``wanted`` groups of neighbours with the largest maxima. NumPy's partition is
-    several times as fast as XLA's sort on CPUs.
+    They are in the ``wanted`` groups of neighbours with the largest maxima.
     """
     blocks, maxima = (np.asarray(x) for x in kernel.grouped(*parts))
     groups = _largest(maxima, wanted)

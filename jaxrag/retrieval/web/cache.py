@@ -43,9 +43,9 @@ class WebCache:
         return began
 
     def edition(self, source: str, *, offline: bool) -> str:
-        """When the newest edition of a ``source`` began (earlier versions began further ones).
+        """When the newest edition of a ``source`` began: now, if there was none.
 
-        It is begun now if there is none; InputError if the run is ``offline``.
+        InputError if there was none and the run is ``offline``.
         """
         if editions := self.editions(source):
             return editions[-1]

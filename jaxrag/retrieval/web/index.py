@@ -86,11 +86,7 @@ class Web:
         return {"brave": "Brave", "searxng": "SearXNG"}[self.engine]
 
     def open(self, passages: Passages, cache: Path) -> TextRetriever:
-        """Opens the file of searches; sends no request yet.
-
-        Raises:
-          InputError: no key, offline without any stored search, or an invalid file.
-        """
+        """Opens stored searches; InputError for no key, an invalid file, or offline without any."""
         client = None if self.offline else self._client()
         index = WebIndex(self, client, WebCache(self._file(cache)))
         return cast(TextRetriever, index)  # its passages have the methods of a corpus, but grow
@@ -159,11 +155,7 @@ class WebPassages:
         return self._cache.counts()[1]
 
     def get(self, rows: Iterable[int]) -> list[Passage]:
-        """The passages of the given rows, in the given order.
-
-        Raises:
-          SearchRefusedError: a row that no search of this file has found.
-        """
+        """The passages of rows, in their order; SearchRefusedError for a row that was not found."""
         wanted = [operator.index(row) for row in rows]
         try:
             return [passage_of(page) for page in self._cache.pages(wanted)]
@@ -174,11 +166,7 @@ class WebPassages:
             ) from None
 
     def find(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of these ids, in the given order.
-
-        Raises:
-          KeyError: no passage has one of the ids.
-        """
+        """The passages of these ids, in their order; KeyError for an id without a passage."""
         passages = [passage_of(page) for page in self._cache.pages([row_in(name) for name in ids])]
         for name, passage in zip(ids, passages, strict=True):
             if passage.id != name:
@@ -187,17 +175,10 @@ class WebPassages:
 
 
 class WebIndex:
-    """A `TextRetriever` over a search engine on the web.
+    """A `TextRetriever` over a search engine on the web, or stored searches without a ``client``.
 
-    A query is sent once in an edition; after that its results come from the file.
-
-    Args:
-      settings: of the engine.
-      client: of the engine; None uses stored searches only.
-      cache: the stored searches.
-
-    Raises:
-      InputError: offline without any stored search.
+    A query is sent once in an edition; after that its results come from the file. InputError if it
+    is offline without any stored search.
     """
 
     def __init__(
@@ -214,13 +195,9 @@ class WebIndex:
         """The engine's first ``k`` results for each query; fewer if it has no more.
 
         A blank query finds nothing and is not sent. Results are stored as they arrive, so that an
-        interrupted call sends no query twice.
-
-        Raises:
-          InputError: ``k`` is below 1 or above the count, or the engine refuses a query.
-          SearchRefusedError: the engine refuses all queries, or the run is offline and has queries
-            that are not stored.
-          EngineDown: the engine does not answer.
+        interrupted call sends no query twice. InputError if ``k`` is below 1 or above the count, or
+        the engine refuses a query; SearchRefusedError if it refuses all, or the run is offline and
+        a query is not stored; EngineDown if the engine does not answer.
         """
         count = self._settings.count
         if not 1 <= k <= count:

@@ -29,10 +29,7 @@ class WebPage(NamedTuple):
 
 
 def plain(text: object, *, tags: bool = False) -> str:
-    """A text of a result as one line; "" if it is not a string.
-
-    ``tags``: whether it is HTML, whose tags are removed and whose entities are decoded.
-    """
+    """A result's text as one line, "" if it is no string; with ``tags``, HTML as plain text."""
     if not isinstance(text, str):
         return ""
     if tags:
@@ -55,10 +52,9 @@ def row_of(page: WebPage) -> int:
 
 
 def passage_of(page: WebPage) -> Passage:
-    """The passage of a page.
+    """The passage of a page; its id is the address with the row as a fragment (browsers ignore it).
 
-    Its id is the page's address with the row as a fragment, which browsers ignore: engines show
-    different snippets of one page to different queries, and each is a passage.
+    Engines show different snippets of one page to different queries, and each is a passage.
     """
     return Passage(f"{page.url}{_MARK}{row_of(page):016x}", page.title, page.snippet)
 

@@ -114,11 +114,7 @@ class ImportedVectors:
     def _open(
         self, directory: Path, passages: Passages, encoder: QueryEncoder, metric: Metric
     ) -> Retriever:
-        """Opens imported vectors; queries are embedded with ``encoder``.
-
-        Raises:
-          InputError: nothing is imported, or the encoder's vectors have another length.
-        """
+        """Opens imported vectors; InputError if there are none, or the encoder's length differs."""
         vectors = directory / VECTORS
         settings = read_manifest(vectors, KIND).settings
         check_dimension(vectors, settings["dimension"], encoder.dimension)
@@ -159,11 +155,7 @@ class WikiDpr(ImportedVectors):
         return f"WikiDPR, {self._search}"
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
-        """Opens the index, importing and training on first use.
-
-        Raises:
-          InputError: nothing is imported and no ``source`` given; see `import_published`.
-        """
+        """Opens the index, made on first use; InputError as `import_published` or for no source."""
         directory, encoder = cache / _FOLDER, self.encoder.load()
         if not self.is_imported(cache):
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
@@ -212,11 +204,7 @@ class FaissFlat(ImportedVectors):
         return f"published vectors, {self._search}"
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
-        """Opens the index, importing and training on first use.
-
-        Raises:
-          InputError: nothing is imported and no ``source`` given; see `import_flat`.
-        """
+        """Opens the index, made on first use; InputError as `import_flat` or without a source."""
         directory, encoder = self._directory(passages, cache), self.encoder.load()
         if not self._is_imported(directory):
             import_flat(self.source, directory, passages, encoder, dtype=self.dtype)
@@ -258,19 +246,12 @@ def import_published(
     dtype: StoredType = "float16",
     shard_rows: int = 50_000,
 ) -> None:
-    """Imports passages and vectors, or finishes an interrupted import.
+    """Imports passages and vectors of length ``dimension``, or finishes an interrupted import.
 
-    The passages go to ``directory/passages`` (all or nothing), then the vectors to
-    ``directory/vectors``. Memory holds a chunk of vectors and, while the passages are written,
-    about 20 bytes for each.
-
-    Args:
-      source: folder of the published files, see `ParquetVectors.open`; not needed afterwards.
-      dimension: length of the query encoder's vectors.
-
-    Raises:
-      InputError: invalid files, a vector that is not finite or of another length, a directory with
-        something else, or a full disk.
+    The passages of the folder ``source`` (see `ParquetVectors.open`) go to ``directory/passages``
+    (all or nothing), then the vectors to ``directory/vectors``. Memory holds a chunk of vectors
+    and, while the passages are written, about 20 bytes for each. InputError for invalid files, a
+    vector that is not finite or of another length, a directory with something else, or a full disk.
     """
     directory = Path(directory).expanduser().absolute()
     states = [FileState.of(path) for path in Path(source).expanduser().glob("*") if path.is_file()]
@@ -307,11 +288,9 @@ def import_flat(
     """Imports the vectors of a corpus from a ``source`` as of `FlatVectors.open`.
 
     Some passages, spread over the corpus, are encoded and compared with their vectors before.
-
-    Raises:
-      InputError: an invalid file, another number or length of vectors than of the corpus and the
-        encoder, vectors of other passages or of another encoder, a vector that is not finite, a
-        directory with something else, or a full disk.
+    InputError for an invalid file, another number or length of vectors than of the corpus and the
+    encoder, vectors of other passages or of another encoder, a vector that is not finite, a
+    directory with something else, or a full disk.
     """
     flat = FlatVectors.open(source)
     if flat.count != len(passages):
@@ -370,13 +349,8 @@ def import_vectors(
 ) -> None:
     """Writes published vectors to ``directory/vectors``, a matrix as `write_matrix` writes it.
 
-    Args:
-      described: what tells the published files from others, plain JSON.
-      passages: the corpus of the vectors, in their order.
-      states: of the published files, in which they must remain.
-
-    Raises:
-      InputError: see `import_published`.
+    ``described`` is plain JSON that tells the files from others; they must remain in ``states``.
+    InputError as `import_published`.
     """
 
     def convert(rows: range) -> np.ndarray:

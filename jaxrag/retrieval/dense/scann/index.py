@@ -54,13 +54,7 @@ _EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measu
 
 @dataclasses.dataclass(frozen=True)
 class ScannIndex(MatrixIndex):
-    """A ScaNN index beside the matrix that it was trained on.
-
-    Attributes:
-      content: hash of the index's files; "" if it has none, since every row is scored.
-      searchers: ScaNN's.
-      leaves_to_search: of the tree's leaves.
-    """
+    """A ScaNN index beside its matrix; ``content``: hash of its files, "" if it scores all rows."""
 
     identity: str
     matrix: Matrix
@@ -87,7 +81,8 @@ class ScannIndex(MatrixIndex):
         """Opens the index of the matrix in ``directory``, building what is missing or damaged.
 
         The files go to a folder beside the matrix, one for each ``settings``: a tree trained on a
-        sample, then each row's leaf and code.
+        sample, then each row's leaf and code. InputError as `open_matrix`, for settings out of
+        range, or a full disk.
 
         Args:
           directory: see `open_matrix`, also of ``passages``, ``made_by`` and ``verify``; the last
@@ -97,9 +92,6 @@ class ScannIndex(MatrixIndex):
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches, measured once, see
             `jaxrag.retrieval.dense.scann.recall`.
-
-        Raises:
-          InputError: see `open_matrix`; settings out of range; a full disk.
         """
         matrix = open_matrix(directory, passages, encoder, made_by=made_by, verify=verify)
         settings = settings.resolved(len(matrix))
@@ -131,11 +123,7 @@ class ScannIndex(MatrixIndex):
         return dataclasses.replace(self, identity=canonical(identity), leaves_to_search=leaves)
 
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        """Approximately the ``k`` best passages of each query (at most all).
-
-        Raises:
-          InputError: queries of the wrong shape or not finite, or ``k`` below 1.
-        """
+        """Approximately the ``k`` best passages of each query; InputError as `check_queries`."""
         queries = check_queries(vectors, k, self.matrix.dimension)
         if not len(queries):
             return []
@@ -156,10 +144,7 @@ class ScannIndex(MatrixIndex):
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """The files of an index: a tree, and the leaf and the code of every row.
-
-    ``source``: manifest settings, of the matrix and of the training.
-    """
+    """The tree of an index, and each row's leaf and code; ``source``: the manifest's settings."""
 
     folder: Path
     source: dict[str, Any]
@@ -244,10 +229,7 @@ def _kind(part: str) -> str:
 
 
 def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
-    """The fewest leaves to search that reach a recall; all where none does.
-
-    What is measured is kept in the index's folder.
-    """
+    """The fewest leaves that reach a recall, or all; measurements are kept in the folder."""
     before, every = Recall.read(folder), index.leaves_to_search
     if leaves := before.leaves(target):
         return leaves
