@@ -117,7 +117,10 @@ def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConf
 
 
 def on_disk(spec: str) -> Path | None:
-    """Where a checkpoint lies; None if it must be downloaded; InputError if there is none."""
+    """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
+
+    InputError if there is none, and it would not be downloaded.
+    """
     if not spec.startswith("hub:"):
         return locate(spec)
     from huggingface_hub import snapshot_download

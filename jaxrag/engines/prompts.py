@@ -359,7 +359,10 @@ def prompt_size(prompt: Prompt, continuation: str = "") -> int:
 
 
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
-    """Tokens that end an answer: those that tokenizer and configs name, and the end of a turn."""
+    """All tokens that end an answer: those that the checkpoint names, and the end of a turn.
+
+    They are named by tokenizer, config and generation_config.json, as ids or texts.
+    """
     named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
     if generation.exists():

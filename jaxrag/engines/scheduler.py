@@ -233,7 +233,10 @@ class _Pending(NamedTuple):
 def _results(
     operation: Operation, items: list[tuple[bytes, _Pending]]
 ) -> Iterator[tuple[dict[bytes, bytes], float]]:
-    """Yields groups of encoded results by key, and seconds for each, compilation not counted."""
+    """Yields encoded results of a batch by key, in groups, and the seconds of each in its group.
+
+    Compilation is not counted.
+    """
     payloads = [pending.payload for _, pending in items]
     group: dict[bytes, bytes] = {}
     started, compiled = time.perf_counter(), compilation_seconds()

@@ -214,7 +214,10 @@ class SourceBatch(NamedTuple):
 def source_batches(
     sources: Sequence[Sequence[int]], rows: int, *, targets: Sequence[Sequence[int]] | None = None
 ) -> Iterator[SourceBatch]:
-    """Batches of sources of equal padded lengths (also of their targets), the longest first."""
+    """Batches of sources with equal padded lengths (also of their targets), the longest first.
+
+    A row depends on its own source and target only.
+    """
     answers = targets if targets is not None else [()] * len(sources)
     shapes = [
         (padded_length(len(source), SOURCE), padded_length(len(answer), ANSWER) if answer else 0)

@@ -136,7 +136,10 @@ def _written(body: Mapping[str, Any], text: str, refused: Set[str]) -> dict[str,
 
 
 def _named(sent: Mapping[str, Any], refusal: str) -> set[str]:
-    """What a refusal names, as in `_written`; RefusedError if results depend on the setting."""
+    """What the text of a refusal says is refused, as in `_written`; empty if it says nothing.
+
+    RefusedError if it names a setting that results depend on.
+    """
     said = refusal.lower()
     names = {name for name in sent if _mentions(said, name)}
     if changes := _changeable(sent) & names:
@@ -546,7 +549,12 @@ class Server:
         return f"{short_name(self.model)}, server"
 
     def load(self, cache: Path) -> ServerModel:
-        """Finds the model; InputError for settings or no such model, EngineDown for no server."""
+        """Finds the model on the servers; ``cache`` is not used.
+
+        Raises:
+          InputError: a setting is wrong, or the servers do not have the model.
+          EngineDown: no server can be reached.
+        """
         if not self.model:
             raise InputError("no model is named: give --config.model.model=NAME, as served.")
         check_limits(concurrency=self.concurrency)

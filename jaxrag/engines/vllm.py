@@ -229,7 +229,11 @@ class Vllm:
             vllm_library()
 
     def load(self, cache: Path) -> VllmModel:
-        """Starts vLLM; InputError without it or the checkpoint, or if it refuses the settings."""
+        """Starts vLLM on the checkpoint.
+
+        Raises:
+          InputError: vLLM is missing or refuses the settings, or there is no such checkpoint.
+        """
         if self.quantization == "int8":
             raise InputError(
                 "quantization 'int8' is the local engine's: name one of vLLM's methods, such as "

@@ -180,7 +180,11 @@ def crossed_interval(values: Float[np.ndarray, "s q"]) -> Interval:
 
 
 def paired_difference(ours: Float[np.ndarray, " q"], theirs: Float[np.ndarray, " q"]) -> Difference:
-    """Mean of ``ours - theirs`` by question, with interval and p; a NaN in either is left out."""
+    """Mean of ``ours - theirs`` question by question, with interval and p-value.
+
+    Both arrays are in the same question order; questions that either leaves undefined (NaN) are
+    left out.
+    """
     differences = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
     differences = differences[~np.isnan(differences)]
     if not len(differences):

@@ -19,7 +19,10 @@ _PLAIN = frozenset(("loss", "reward"))  # never shares, whatever their values
 
 
 class TrainingLog(NamedTuple):
-    """Contents of a training's directory; step 0 of metrics.jsonl has only evaluations."""
+    """Contents of a training's directory.
+
+    ``steps`` are the lines of metrics.jsonl; that of step 0 has only evaluations.
+    """
 
     path: Path
     config: dict[str, Any]

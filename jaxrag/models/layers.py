@@ -1,4 +1,7 @@
-"""Layers and activations of several networks; matrices are [out, in], as Hugging Face's."""
+"""Layers and activations that several networks share.
+
+Matrices have the [out, in] layout of Hugging Face's checkpoints.
+"""
 
 from __future__ import annotations
 

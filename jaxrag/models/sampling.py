@@ -31,7 +31,10 @@ class Repetition(NamedTuple):
 
 
 class TokenSampling(NamedTuple):
-    """Greedy at temperature 0; else a draw that depends on the row's seed, number and step."""
+    """How each row's token is chosen: greedily at temperature 0, else drawn.
+
+    A draw depends on the row's seed, its number and the step alone, hence not on the batch.
+    """
 
     temperature: Float[Array, ""]
     seeds: UInt[Array, " b"]

@@ -30,7 +30,10 @@ RULES: tuple[tuple[str, P], ...] = (
 
 
 def automatic_mesh(mesh: Mesh) -> Mesh:
-    """The mesh with sharding left to the compiler; InputError for axes but "data" and "model"."""
+    """The same mesh, with the sharding of intermediate arrays left to the compiler.
+
+    InputError if an axis is neither "data" nor "model".
+    """
     if unknown := set(mesh.axis_names) - {"data", "model"}:
         raise InputError(
             f"The mesh has axes {mesh.axis_names}: allowed are 'data' (rows) and 'model' "
@@ -46,7 +49,10 @@ def local_mesh() -> Mesh | None:
 
 
 def device_mesh(*, data: int, model: int) -> Mesh | None:
-    """A mesh of ``data`` x ``model`` devices, None for one; InputError if there are fewer here."""
+    """The first ``data`` x ``model`` devices of this process as a mesh; None for one device.
+
+    InputError if there are fewer.
+    """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
     devices = jax.local_devices()

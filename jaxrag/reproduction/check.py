@@ -59,7 +59,10 @@ _SIDR_TOKENS = 128  # of a passage, at most
 
 
 class PublishedModels(NamedTuple):
-    """Published checkpoints by name: vector lengths, billions of parameters, decoders' shapes."""
+    """Facts about published checkpoints, by their names.
+
+    These are lengths of vectors, numbers of parameters in billions, and shapes of language models.
+    """
 
     dimensions: Mapping[str, int]
     parameters: Mapping[str, float]

@@ -165,7 +165,10 @@ def tokenize(
 
 
 def bucket_width(length: int, *, limit: int) -> int:
-    """Width of a text: a multiple of 8 up to 64, then of a quarter of the power of two below."""
+    """Padded width of a text of ``length`` tokens.
+
+    Multiples of 8 up to 64; beyond, of a quarter of the power of two below.
+    """
     step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
     return min(-(-length // step) * step, limit)
 
@@ -248,13 +251,16 @@ def stream(
     """Results for texts as consecutive blocks of rows, each as soon as it is complete.
 
     Args:
-      function: jitted, of parameters and the arrays ``fields`` of a `TokenBatch`, with results
-        [b e]; ``static`` are its keyword arguments.
+      function: a jitted function of parameters and a batch's arrays, whose keyword arguments are
+        static; its results are [b e].
       texts: texts and pairs, read lazily and from the second window on in another thread.
       network: an encoder, whose ``tokenizer``, ``batching`` (`Batching`) and ``pad_token_id`` of
         ``module.config`` are used.
       limit: tokens that a text is cut to.
-      finish: a further function of results, [b e] -> [b d]; ``features`` is d.
+      features: d.
+      fields: the arrays of a `TokenBatch` that ``function`` takes.
+      finish: a further function of results, [b e] -> [b d].
+      static: keyword arguments of ``function``.
 
     InputError if a device's memory does not hold a single text.
     """
@@ -306,7 +312,10 @@ def _spread(function: Any, static: tuple[tuple[str, Any], ...], mesh: Mesh, arra
 def _results(
     made: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array], batching: Batching
 ) -> Generator[tuple[Sequence[int], np.ndarray]]:
-    """Rows and results of batches, a few at a time; smaller ones after memory has run out."""
+    """Rows and results of batches; a few compute at any time.
+
+    When a device's memory runs out, those that were computing are computed again in smaller ones.
+    """
     waiting, running = collections.deque[TokenBatch](), collections.deque[tuple[Any, Any]]()
     source, more = iter(made), True
     while more or waiting or running:

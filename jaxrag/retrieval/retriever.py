@@ -1,4 +1,8 @@
-"""Protocols of indexes and encoders; methods use them by `jaxrag.steps.tools.RetrieverTool`."""
+"""Protocols of indexes and encoders.
+
+An index either searches with vectors (`Retriever`) or with the query's text (`TextRetriever`).
+Methods use both through `jaxrag.steps.tools.RetrieverTool`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,10 @@ class TextEncoder(QueryEncoder, Protocol):
     """Embeds queries and passages."""
 
     def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
-        """Float32 vectors of passages, in blocks in their order; more are computed meanwhile."""
+        """Vectors of passages, float32, as blocks of rows in their order.
+
+        Passages are read ahead, and vectors given while further ones are computed.
+        """
         ...
 
 

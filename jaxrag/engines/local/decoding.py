@@ -230,7 +230,10 @@ class AnswerRows:
             self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
 
     def _step(self, wanted: int) -> int:
-        """Decodes up to `STEPS` tokens, fewer once ``wanted`` rows are unused; returns how many."""
+        """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused.
+
+        Returns their number.
+        """
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(

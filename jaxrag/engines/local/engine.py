@@ -227,7 +227,10 @@ class LocalModel:
     def _each(
         self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields results of ``run``, in smaller batches (other last bits) once memory runs out."""
+        """Yields results of ``run``, in smaller batches once the device's memory runs out.
+
+        Smaller batches change only the last bits of results not yet computed.
+        """
         done: set[int] = set()
         while missing := [i for i in range(len(jobs)) if i not in done]:
             try:

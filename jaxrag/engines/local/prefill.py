@@ -61,7 +61,10 @@ class Sizes:
 
     @classmethod
     def choose(cls, prefill: int, decode: int, chunk: int, cache: int, *, usual: Sizes) -> Sizes:
-        """The given sizes, and ``usual`` ones for 0; InputError if out of range or no multiples."""
+        """The given sizes, and ``usual`` ones for those that are 0; ``prefill`` divides ``decode``.
+
+        InputError if they are out of range or no multiples.
+        """
         decode = decode or usual.decode_rows
         prefill = prefill or math.gcd(usual.prefill_rows, decode)
         sizes = cls(prefill, decode, chunk or usual.chunk, cache or usual.cache_bytes)
@@ -409,7 +412,10 @@ class PrefillGroup:
         return not self._at and not self._waiting
 
     def prepare(self) -> list[int]:
-        """Gives free rows to sequences by longest prefix; returns what the next step finishes."""
+        """Assigns free rows to waiting sequences, preferring the row with the longest prefix.
+
+        Returns the indices of the sequences that the next step will finish.
+        """
         prefill = self._prefill
         free = [row for row in range(prefill.rows) if row not in self._at]
         while free and self._waiting:

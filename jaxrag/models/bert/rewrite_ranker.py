@@ -92,9 +92,13 @@ def untrained_ranker(
 ) -> LoadedRanker:
     """A BERT checkpoint with a new head, drawn from a normal of deviation 0.02 as BERT's own.
 
-    The BERT's heads are ignored, and its pooler but for the pooling "pooler". ``max_length``: most
-    tokens of a pair, special ones included. InputError for a trained ranker, another model type or
-    an invalid setting.
+    Args:
+      path: of a BERT; its heads are ignored, its pooler but for the pooling "pooler".
+      dtype: of computation.
+      max_length: most tokens of a pair, special ones included.
+      seed: of the head's weights.
+
+    InputError for a trained ranker, another model type or an invalid setting.
     """
     whole = read_config(path)
     if _KEY in whole:

@@ -170,7 +170,10 @@ def bag_of_tokens(
 def keep_top(
     dense: Float[Array, "b v"], k: int, *, tokens: Float[Array, "b v"] | None = None
 ) -> Float[Array, "b v"]:
-    """E(x) with its k largest entries, of equal ones the first, and those of ``tokens``, T(x)."""
+    """E(x) with all but its k largest entries set to zero; of equal entries the first are kept.
+
+    ``tokens``, T(x), marks entries that are kept besides.
+    """
     _, places = jax.lax.top_k(dense, min(k, dense.shape[-1]))
     rows = jnp.arange(len(dense))[:, None]
     entries = jnp.zeros(dense.shape, jnp.bool_).at[rows, places].set(True)
@@ -277,7 +280,10 @@ def first_token(path: Path) -> int:
 
 
 def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a SiDR or BERT; InputError if not the training's, or with unknown tokens."""
+    """The tokenizer of the SiDR, or of the BERT, at ``path``.
+
+    InputError if it is not the one of the training, or has tokens that the network lacks.
+    """
     directory = tokenizer_path(path)
     config = read_config(directory)
     if trained_with := _settings(config, directory).get("tokenizer"):

@@ -52,7 +52,10 @@ def locate_towers(checkpoint: str, *, kind: str) -> Path:
 def load_both(
     path: Path, load: Callable[[Path], tuple[_Network, dict[str, Any]]]
 ) -> tuple[_Network, Towers]:
-    """The network and two towers, each read by ``load``; InputError if their settings differ."""
+    """The network and the parameters of two towers, each read by ``load``.
+
+    InputError if the towers differ in their settings.
+    """
     (module, query), (other, passage) = (load(path / side) for side in SIDES)
     if module != other:
         raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
@@ -69,9 +72,13 @@ def write_towers(
 ) -> Path:
     """Writes networks on a BERT for their loaders and Hugging Face, atomically.
 
-    Two networks become directories "query" and "passage" in ``directory``, which is replaced.
-    ``begun_with`` is the checkpoint whose tokenizer is copied, and whose config without ``config``;
-    ``settings`` are objects that are added to config.json, each with the tokenizer's fingerprint.
+    Args:
+      directory: replaced if it exists; two networks become directories "query" and "passage" in it.
+      params: of the networks.
+      begun_with: the checkpoint whose tokenizer is copied, and whose config without ``config``.
+      config: content of config.json.
+      settings: objects that are added to config.json, each with the tokenizer's fingerprint.
+
     InputError if it cannot be written, such as on a full disk.
     """
     source = tokenizer_path(begun_with)

@@ -278,6 +278,8 @@ def check_parameters(
     """A network's parameters from a checkpoint, an array for each name in ``shapes``.
 
     Args:
+      tensors: the checkpoint's, by name.
+      shapes: the network's, by the same names.
       source: the checkpoint, for the message.
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
       read: whether they are read; False gives each as a `StoredTensor`, for `to_devices`.
@@ -346,7 +348,10 @@ def _windows(size: int) -> Sequence[int]:
 
 @contextlib.contextmanager
 def replace_directory(directory: str | Path) -> Iterator[Path]:
-    """A directory that replaces another when the block ends well; InputError if not writable."""
+    """A temporary directory that replaces ``directory`` when the block ends without an error.
+
+    InputError if it cannot be written, such as on a full disk.
+    """
     directory = Path(directory).absolute()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -177,7 +177,10 @@ def _open(file: FileState) -> _Reader:
 
 
 def metadata(path: Path) -> dict[str, Any]:
-    """The scalar key-value pairs of a file (arrays take a second); InputError for a wrong type."""
+    """The scalar key-value pairs of a file; InputError for a value of another type than its key's.
+
+    Listing the arrays, too, takes a second.
+    """
     values = {
         name: _contents(path, name, field)
         for name, field in open_gguf(path).fields.items()
@@ -407,6 +410,9 @@ def _stored(tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path) -> St
 
 
 def _unpermute(array: np.ndarray, heads: int) -> np.ndarray:
-    """Brings the rows of a head from llama.cpp's pairs (2i, 2i+1) to the halves (i, i + d/2)."""
+    """Reorders each head's rows from llama.cpp's layout to Hugging Face's.
+
+    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2).
+    """
     split = array.reshape(heads, -1, 2, *array.shape[1:])
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(array.shape)

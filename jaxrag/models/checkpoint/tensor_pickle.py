@@ -67,7 +67,10 @@ class TensorRecord:
 
 
 def read_tensor_pickle(data: bytes, *, source: object) -> dict[str, TensorRecord]:
-    """A state dict's tensors by name; InputError if the pickle is damaged or has anything else."""
+    """The tensors of a state dict by name; those of its field "state_dict" if it has one.
+
+    InputError, naming ``source``, if the pickle is damaged or holds or names anything else.
+    """
     try:
         state = _Interpreter(source).run(data)
     except InputError:

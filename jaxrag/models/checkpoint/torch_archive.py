@@ -1,4 +1,7 @@
-"""Reads tensors on demand from the zip archives of ``torch.save``, such as pytorch_model.bin."""
+"""Reads tensors from the zip archives that ``torch.save`` writes, such as pytorch_model.bin.
+
+A storage, a file of the archive, is read when one of its tensors is asked for.
+"""
 
 from __future__ import annotations
 

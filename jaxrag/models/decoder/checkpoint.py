@@ -106,7 +106,10 @@ def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Pat
 
 
 def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object) -> Tensors:
-    """The tensors with Phi-3's fused matrices split; InputError if ``config`` has other sizes."""
+    """The tensors with Phi-3's fused matrices split into those of other families.
+
+    InputError if a fused matrix has another number of rows than ``config`` says.
+    """
     groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}

@@ -95,7 +95,10 @@ class DecoderConfig:
 
 @readable
 def read_decoder_config(config: Mapping[str, Any], *, source: object) -> DecoderConfig:
-    """The config of one of `FAMILIES`, with transformers' defaults; InputError if not supported."""
+    """The config of a model of `FAMILIES` from its config.json, with transformers' defaults.
+
+    InputError, naming ``source``, for another model type or an unsupported setting.
+    """
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
         raise InputError(

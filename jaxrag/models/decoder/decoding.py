@@ -100,7 +100,10 @@ def next_token(
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
     """The next token of each row, and its natural-log probability without temperature and penalty.
 
-    ``hidden`` is the previous token's state; ``step`` the new token's index in its answer, from 0.
+    Args:
+      hidden: hidden state of the previous token.
+      step: index of the new token in its answer, from 0.
+      sampling: how the token is chosen.
     """
     logits = _apply(decoder, params, hidden, method="logits")
     token = sample_tokens(logits, step, sampling)

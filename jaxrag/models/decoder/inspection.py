@@ -47,8 +47,10 @@ def inspect(
 ) -> tuple[InspectedChunk, Cache]:
     """Prefills the next chunk of each row; returns internals, and the updated cache.
 
-    Ids after the end of a row's text may be arbitrary; ``start`` is the position and slot of its
-    first token. States are those of a ``part`` of the ``layer``, counted from 0.
+    Args:
+      tokens: of the chunk; ids after the end of a row's text may be arbitrary.
+      start: position and slot of each row's first token.
+      layer, part: whose states are requested, from 0, and which of them.
     """
     config = decoder.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])

@@ -72,8 +72,9 @@ def beam_search(
 
     Args:
       tokens, where: sources and the mask of their tokens; a row without tokens is padding.
-      limits: when answers end; ``most`` is at most the cache's ``slots``.
+      limits: when answers end; ``most`` is at most ``slots``.
       beams: number of hypotheses that continue.
+      slots: of the cache.
       kinds: number of tokens that ``limits.ends`` marks.
     """
     most = jnp.minimum(limits.most, slots)

@@ -119,8 +119,10 @@ def target_states(
 ) -> Float[Array, "b t d"]:
     """The hidden state that predicts each token of an answer, by teacher forcing.
 
-    ``where`` masks the source's tokens; ``targets`` is the answer with its end token, right-padded;
-    ``key`` seeds dropout, None applies none.
+    Args:
+      tokens, where: the source and the mask of its tokens.
+      targets: the answer, including its end token; right-padded.
+      key: seeds dropout; None applies none.
     """
     states: Any = model.apply(
         {"params": params},

@@ -249,8 +249,11 @@ class T5(nn.Module):
     ) -> Float[Array, "b t v"]:
         """Logits of each next token of an answer, float32.
 
-        ``where`` masks the source's tokens, its end token included. ``targets_in`` is the answer so
-        far, see `shift_right`; padding at its end needs no mask.
+        Args:
+          tokens: of the source, including its end token.
+          where: mask of the source's tokens; the others are padding.
+          targets_in: the answer so far, see `shift_right`; padding at the end needs no mask.
+          deterministic: whether dropout is off.
         """
         return self.logits(self.hidden(tokens, where, targets_in, deterministic=deterministic))
 

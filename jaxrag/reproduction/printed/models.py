@@ -46,7 +46,10 @@ their printed names."""
 
 
 def same_model(printed: str, ours: str) -> bool:
-    """Whether a model of ours is the printed one, by name; any trained SiDR or DPR counts as it."""
+    """Whether a generator or retriever of ours, "bge-large-en-v1.5, ScaNN", is the printed one.
+
+    What a SiDR or DPR was trained on is not in its name: any trained one counts as the printed one.
+    """
     name, _, kind = ours.lower().partition(", ")
     if trained := next((k for start, k in _TRAINED_HERE.items() if printed.startswith(start)), ""):
         return kind.startswith(trained) and name == TRAINED

@@ -58,7 +58,10 @@ class Bm25(Bm25Settings):
         self.open(passages, cache)
 
     def footprint(self, passages: Passages) -> Footprint:
-        """Disk: 8 bytes a different word of a passage; memory: the scores of searching threads."""
+        """8 bytes for each different word of each passage; a search reads those of its words.
+
+        The memory is that of the scores of the threads that search a batch.
+        """
         every = -(-len(passages) // _SAMPLE) or 1
         sample = passages.get(range(0, len(passages), every))
         words = split_words([f"{passage.title} {passage.text}" for passage in sample], self)

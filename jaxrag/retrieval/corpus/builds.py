@@ -197,7 +197,9 @@ def build_shards(
     Args:
       directory: made if need be; locked against other builds.
       settings: all that determines the files, among it "shard_rows" and "passages" with "count".
+      kind: of the manifest.
       row_bytes: disk space of a row, checked beforehand.
+      label: for the progress bar.
       part: of the files that this process builds.
 
     InputError for an empty corpus, files of less than one row, a directory with something else, or
@@ -371,7 +373,10 @@ def write_arrays(
 
 
 def _append(path: Path, rows: np.ndarray, header: bytes) -> None:
-    """Appends rows [n width] to an unfinished file; its journal has them once they are on disk."""
+    """Appends rows [n width] to an unfinished file, which has another name while it grows.
+
+    They are on disk before their hash is entered in the journal beside the file.
+    """
     data = rows.tobytes()
     with os.fdopen(open_own(_partial(path), os.O_WRONLY | os.O_APPEND), "ab") as stream:
         stream.write(data if stream.tell() else header + data)

@@ -20,7 +20,10 @@ _DPR, _WIKI18, _COLLECTION = "psgs_w100.tsv", "wiki18_100w.jsonl", "collection.t
 
 
 def read_dpr(path: Path) -> Iterator[Passage]:
-    """DPR's table, psgs_w100.tsv: columns id, text, title, a header, and quoting as in CSV."""
+    """DPR's table, psgs_w100.tsv: columns id, text, title, a header, and quoting as in CSV.
+
+    A quoted cell may hold tabs and line breaks; a quote in it is doubled.
+    """
     for line in read_table(path, quoted=True, member=_DPR):
         cells = line.fields
         if tuple(cells) != _HEADER:

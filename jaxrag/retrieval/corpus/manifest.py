@@ -139,7 +139,10 @@ def _differences(recorded: Any, wanted: Any, path: str) -> Iterator[str]:
 
 
 def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> None:
-    """Refuses an index of other sizes, or of other hashes if ``verify`` (None: up to 1 GiB)."""
+    """Refuses an incomplete or damaged index; compares sizes always, hashes if ``verify``.
+
+    ``verify`` None verifies hashes of an index of up to 1 GiB.
+    """
     if not manifest.complete:
         raise InputError(
             f"the index in {directory} is incomplete ({len(manifest.files)} files finished); "
@@ -168,7 +171,10 @@ def damage(directory: Path, file: File, *, hashes: bool) -> str | None:
 
 
 def state_of(directory: Path, kind: str, *, verify: bool | None = None) -> str:
-    """State of an index for a plan: "built", "not built yet", unfinished, or what is wrong."""
+    """State of an index for a plan: "built", "not built yet", unfinished, or what is wrong.
+
+    ``verify``: see `check_files`.
+    """
     if not directory.exists():
         return "not built yet"
     try:

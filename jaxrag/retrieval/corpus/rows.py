@@ -170,7 +170,10 @@ def _description(directory: Path) -> str:
 
 
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
-    """A thread-safe function that reads rows by number, and raises InputError for damaged ones."""
+    """A function that reads the rows with given numbers of a split in one batch; thread-safe.
+
+    It raises InputError if a row does not match its checksum.
+    """
     try:
         with explain_limits(directory):
             builder: Any = tfds.builder_from_directory(str(directory))
@@ -244,7 +247,10 @@ def _write_splits(
 
 
 def _by_file(rows: Iterable[Row], kind: str, content: Any) -> Iterator[tuple[list[bytes], bool]]:
-    """``tf.train.Example`` rows of each file, and whether it is full; ``content`` is their hash."""
+    """The rows of each file as ``tf.train.Example``, and whether the file is full.
+
+    Where files end depends on the rows only. ``content``: a hash, which gets the rows' lines.
+    """
     examples, size = [], 0
     for number, row in enumerate(rows, 1):
         try:
@@ -323,7 +329,10 @@ def _write_info(
 
 @contextlib.contextmanager
 def _unfinished(directory: Path) -> Iterator[tuple[Path, int]]:
-    """A locked directory beside the final one; it is removed unless renamed or with a full file."""
+    """The directory beside the final one, and a handle that locks it.
+
+    It is removed afterwards unless it was renamed or has a full file.
+    """
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = directory.with_name(f".{directory.name}.partial")
     lock = _lock(partial)

@@ -38,7 +38,10 @@ def default_workers() -> int:
 
 
 class ShardFile(NamedTuple):
-    """A finished file: bytes before packing, size, hash, and the SHA-256 of all rows to its end."""
+    """A finished file: bytes of the rows before packing, ``size`` and hash of the file.
+
+    ``content`` is the SHA-256 of all rows up to its end.
+    """
 
     name: str
     rows: int

@@ -76,7 +76,10 @@ class Declared(NamedTuple):
 
 
 def read_declared(path: Path) -> Declared:
-    """Reads what a checkpoint declares, if anything; InputError if damaged or not supported."""
+    """Reads what the checkpoint at ``path`` declares; without such files, nothing.
+
+    InputError if a file is damaged, or declares what is not supported.
+    """
     modules = _read_modules(path / "modules.json")
     network = path / modules[0][1] if modules else path
     general = _optional(path / "config_sentence_transformers.json")

@@ -161,7 +161,11 @@ def on_cpus(mesh: Mesh) -> bool:
 
 
 def fast_type(mesh: Mesh, *, few: bool = False) -> Any:
-    """Type of the first pass: bfloat16 on accelerators and, for many queries, CPUs with AMX."""
+    """Float type of the first pass of a search, of ``few`` queries or many.
+
+    bfloat16 is fast on accelerators and, for many queries, on CPUs with its matrix instructions
+    (AMX).
+    """
     fast = matrix_instructions() and not few if on_cpus(mesh) else True
     return jnp.bfloat16 if fast else jnp.float32
 

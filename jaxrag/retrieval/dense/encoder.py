@@ -147,7 +147,11 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Embeds queries and passages, each bitwise the same whatever else is in the call."""
+    """Embeds queries and passages; made by `load`.
+
+    A text's vector is bitwise the same whatever else is in the call (see
+    `jaxrag.retrieval.buckets`).
+    """
 
     identity: str
     settings: EncoderSettings

@@ -52,7 +52,10 @@ def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder
 
 
 def e5(checkpoint: str = "hub:intfloat/e5-base-v2") -> BiEncoder:
-    """E5 (Wang et al. 2022) without instructions: "query: ", "passage: ", mean, unit length."""
+    """E5 (Wang et al. 2022): "query: " and "passage: ", mean of the last states, unit length.
+
+    Not for the instruction-tuned models of that name.
+    """
     return _published(
         checkpoint,
         pooling="mean",
@@ -94,7 +97,10 @@ def dpr_questions() -> BiEncoder:
 
 
 def published_encoder(checkpoint: str) -> BiEncoder:
-    """The encoder of the family in a name (bge without instruction), or as the checkpoint says."""
+    """The encoder of a checkpoint with its family's settings above, known by the name.
+
+    Those of bge get no instruction. All others are used as their checkpoint declares.
+    """
     name = short_name(checkpoint).lower()
     families = {
         "bge-": partial(bge, instruction=False),

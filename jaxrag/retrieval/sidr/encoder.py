@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 
 class Sparse(NamedTuple):
-    """Entries above 0 of vectors over v tokens, largest first; padded with the id v and value 0."""
+    """Vectors over the vocabulary as their entries above 0, largest first.
+
+    Padding has the vocabulary's size as ``ids``, and 0 as ``values``.
+    """
 
     ids: Int[np.ndarray, "n l"]
     values: Float[np.ndarray, "n l"]
@@ -49,7 +52,10 @@ class Sparse(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SidrEncoder:
-    """The largest entries of E(x) of questions and passages, bitwise the same in any call."""
+    """E(x) of questions and passages, with the largest entries only; made by `load`.
+
+    A text's vector is bitwise the same whatever else is in the call.
+    """
 
     identity: str
     module: SidrNetwork

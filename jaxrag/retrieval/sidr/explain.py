@@ -31,7 +31,10 @@ class Term(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Why a passage was found: ``score``, a sum of terms, and those above 0, largest first."""
+    """Why a passage was found for a question.
+
+    ``score`` is the sum of all terms; ``terms`` are those above 0, largest first.
+    """
 
     question: str
     passage: Passage

@@ -103,7 +103,10 @@ class SidrIndex:
 
 
 class PassageVectors:
-    """Cache of E(d) of at most ``limit`` passages, the last used ones; 8 bytes an entry."""
+    """Cache of E(d) of passages of a corpus, embedded on first use.
+
+    Of more than ``limit``, the least recently used go; 8 bytes an entry.
+    """
 
     def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:
         self._encoder = encoder

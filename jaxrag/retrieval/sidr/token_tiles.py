@@ -169,7 +169,10 @@ class BestPassages:
     def _scores(
         self, query_of: Int[np.ndarray, " m"], columns: Int[np.ndarray, " m"]
     ) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
-        """Scores (float64, summed in the order of tokens) and corpus rows of queries' columns."""
+        """Scores (float64) and corpus rows of pairs of a query and a passage's column.
+
+        A score is summed token by token in ascending order, independently of the other pairs.
+        """
         scores, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
         if not len(columns):
             return scores, rows

@@ -29,7 +29,10 @@ class WebPage(NamedTuple):
 
 
 def plain(text: object, *, tags: bool = False) -> str:
-    """A result's text as one line, "" if it is no string; with ``tags``, HTML as plain text."""
+    """A text of a result as one line; "" if it is not a string.
+
+    ``tags``: whether it is HTML, whose tags are removed and whose entities are decoded.
+    """
     if not isinstance(text, str):
         return ""
     if tags:

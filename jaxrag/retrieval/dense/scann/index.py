@@ -54,7 +54,13 @@ _EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measu
 
 @dataclasses.dataclass(frozen=True)
 class ScannIndex(MatrixIndex):
-    """A ScaNN index beside its matrix; ``content``: hash of its files, "" if it scores all rows."""
+    """A ScaNN index beside the matrix that it was trained on.
+
+    Attributes:
+      content: hash of the index's files; "" if it has none, since every row is scored.
+      searchers: ScaNN's.
+      leaves_to_search: of the tree's leaves.
+    """
 
     identity: str
     matrix: Matrix
@@ -144,7 +150,10 @@ class ScannIndex(MatrixIndex):
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """The tree of an index, and each row's leaf and code; ``source``: the manifest's settings."""
+    """The files of an index: a tree, and the leaf and the code of every row.
+
+    ``source``: manifest settings, of the matrix and of the training.
+    """
 
     folder: Path
     source: dict[str, Any]
@@ -229,7 +238,10 @@ def _kind(part: str) -> str:
 
 
 def _fewest_leaves(index: ScannIndex, folder: Path, target: float) -> int:
-    """The fewest leaves that reach a recall, or all; measurements are kept in the folder."""
+    """The fewest leaves to search that reach a recall; all where none does.
+
+    What is measured is kept in the index's folder.
+    """
     before, every = Recall.read(folder), index.leaves_to_search
     if leaves := before.leaves(target):
         return leaves

@@ -155,7 +155,10 @@ def _messages() -> tuple[Any, Any, Any]:
 
 
 def train(matrix: Matrix, settings: ScannSettings, directory: Path) -> None:
-    """Trains a tree on a sample of the rows, in memory twice in float32, and writes its files."""
+    """Trains a tree on a sample of the rows and writes its files into a new directory.
+
+    Memory: the sample in float32, twice.
+    """
     vectors = sample(matrix, settings.training_rows or len(matrix))
     spherical = bool(np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-2)
     leaves = train_leaves(vectors, settings.leaves or 1, spherical=spherical)
