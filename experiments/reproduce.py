@@ -129,7 +129,7 @@ def main(argv: Sequence[str]) -> int:
     work = work_of(ALL, names, values)
     for name in names:
         add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
-    refuse_unused(values, work)
+    refuse_unused(ALL, names, values)
     refuse_problems(work, PUBLISHED, Devices.of(jax.local_devices()))
     errors = sum(_make(name, values, console) for name in names)
     if values.pages:
@@ -213,7 +213,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
         *paid_lines(needs, prices(), values.search_price),
     ):
         console.print(text, highlight=False)
-    refuse_unused(values, work)
+    refuse_unused(ALL, [*by_table], values)
     refuse_problems(work, PUBLISHED, devices)
 
 

@@ -351,15 +351,18 @@ def needs_grid(by_table: Mapping[str, Sequence[Need]], rates: Mapping[str, Rate]
 
 
 def _line(name: str, needs: Sequence[Need], rates: Mapping[str, Rate]) -> tuple[str, ...]:
-    """A line of the grid, with the sums over the jobs that are known."""
+    """A line of the grid: sums over the known jobs that ask a language model; empty if none do."""
     asking = [need for need in needs if need.model]
+    if not asking:
+        return (name, f"{len(needs):,}", *[""] * (len(TOTALS) + 3))
+    asked = [need.questions for need in asking if need.questions is not None]
     times = [need.seconds(rates) for need in asking]
     known = [seconds for seconds in times if seconds is not None]
     unknown = sum(need.costs is None for need in asking)
     return (
         name,
         f"{len(needs):,}",
-        _count(sum(need.questions or 0 for need in asking)),
+        _count(sum(asked) if asked else None),
         *(_count(_sum(asking, cost)) for cost in TOTALS),
         duration_text(sum(known)) if known else UNKNOWN,
         f"{unknown} of {len(asking)}" if unknown else "",

@@ -79,8 +79,12 @@ def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
     return [*values.only, *(f"-{dataset}" for dataset in missing)]
 
 
-def refuse_unused(values: Any, work: Work) -> None:
-    """InputError if substituted data change none of the jobs."""
+def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> None:
+    """InputError if substituted data change nothing, in parts that ``--only`` leaves out either."""
+    work = work_of(declared, names, values)
+    for name in names:
+        whole = parts_to_make(declared, name, values)[len(values.only) :]
+        add(declared, work, name, values.scale, whole)
     flags = substitutes_of(values).unused(work.jobs.values())
     if work.jobs and flags:
         raise InputError(

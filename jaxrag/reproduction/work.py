@@ -291,7 +291,7 @@ def _meant(kind: str, name: str, parts: Sequence[str | None]) -> set[str]:
         return {part for part in known if part == name or part.startswith(f"{name}_")}
     if name in known or kind == "data sets":
         return known & {name}
-    return {part for part in known if name in re.split(r"[-_+:\s]", part)}
+    return {part for part in known if name in re.split(r"[-_+\s]|:(?=\S)", part)}
 
 
 def add_figure(

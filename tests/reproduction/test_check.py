@@ -96,6 +96,10 @@ def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     assert alone[3:] == (*["unknown"] * 6, "1 of 1")
     assert both[:5] == ("all", "2", "7,220", "9,025", "2.5 M") and both[8:] == ("51 min", "1 of 2")
     assert needs_grid({"a": [known]}, {}).rows[0][8] == "unknown"
+    # a folder's size is not known, and a comparison of retrievers asks no language model
+    own = known._replace(questions=None, costs=None)
+    assert needs_grid({"a": [own]}, {}).rows[0] == ("a", "1", *["unknown"] * 7, "1 of 1")
+    assert needs_grid({"a": [Need("recall-1", questions=8)]}, {}).rows[0] == ("a", "1", *[""] * 8)
     told = overview(Work(Path()), [known, unknown], PUBLISHED, H200)
     assert told[-1].startswith("Unknown calls: hyde: run a few questions")
 

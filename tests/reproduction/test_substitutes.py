@@ -85,10 +85,16 @@ def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None
     assert {run.data for run in runs} == {Folder(str(tmp_path))}
     runs = jobs_of("dtr/table2", "--scale=small", "--only=nq", "--corpus=pool")
     assert {run.data.corpus for run in runs} == {"pool"}
-    for flags in (["--scale=tiny", mine], ["--scale=small", "--only=squad", mine],
-                  ["--scale=tiny", "--corpus=pool"]):  # fmt: skip
+    for name, *flags in (
+        ["dtr/table2", "--scale=tiny", mine],
+        ["dtr/table2", "--scale=tiny", "--only=nq", "--corpus=pool"],
+        ["errr/table2", "--scale=small", mine],
+    ):
         with pytest.raises(InputError, match=f"{flags[-1]} changes nothing here"):
-            reproduce.main(["reproduce", "dtr/table2", *flags])
+            reproduce.main(["reproduce", name, *flags])
+    # a host that makes the rest of a table has the same flags
+    _, values = reproduce.read_command(["reproduce", "dtr/table2", "--only=-nq", mine])
+    choices.refuse_unused(ALL, ["dtr/table2"], values)
 
 
 def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:

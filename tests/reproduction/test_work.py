@@ -156,6 +156,9 @@ def test_only() -> None:
     assert left("dtr", "-dtr_u0.001")[0] == ["dtr_u0.005", "dtr_u0.01"]
     with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):
         left("dtrr")
+    table = printed_tables()["r3/table1"]  # a retriever is "SiDR (MS; NQ: SiDR trained on NQ)"
+    with pytest.raises(InputError, match="has no 'NQ'"):
+        left("NQ")
 
 
 def test_the_limit_is_of_runs_and_measurements_but_not_of_training_data(tmp_path: Path) -> None:
