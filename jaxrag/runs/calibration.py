@@ -37,14 +37,14 @@ def calibrated(
 ) -> tuple[Any, dict[str, Any]]:
     """The run with a number as its gate's threshold, and how that was found.
 
-    Such a gate has `ratio`, None if its threshold is a number, `score`, from a trace, above whose
-    threshold it retrieves, and `with_threshold`. It scores the first `QUESTIONS` questions of the
-    training split of the run's data, in a run of its own in ``workdir``/calibration; the record is
-    {} without a ratio. InputError if there is no training split, or training questions are
-    evaluated, too, and ``leakage`` is not "keep".
+    Such a gate has `with_threshold`, which returns it with another threshold; `ratio`, which is
+    None if its threshold is a number; and `score` of a trace: it retrieves above the threshold. It
+    scores the first `QUESTIONS` questions of the training split of the run's data, in a run of its
+    own in ``workdir``/calibration. The record is {} without a ratio. InputError if there is no
+    training split, or training questions are evaluated, too, and ``leakage`` is not "keep".
     """
     gate: Any = getattr(run.method, "gate", None)
-    if getattr(gate, "ratio", None) is None:
+    if not hasattr(gate, "with_threshold") or gate.ratio is None:
         return run, {}
     sub = dataclasses.replace(
         run,

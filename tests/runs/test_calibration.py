@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.runs.calibration import threshold_of, training_split
+from jaxrag.runs.calibration import calibrated, threshold_of, training_split
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -59,6 +60,11 @@ def test_scores_and_thresholds_of_both_gates_decide_alike() -> None:
     assert gate.with_threshold(1e30)._agree("b c d e f g h", "b x")
     assert UncertaintyGate("ratio:0.5").score({"gate": {"value": None}}) == math.inf
     assert UncertaintyGate("ratio:0.5").with_threshold(0.25) == UncertaintyGate(0.25)
+
+
+def test_a_gate_of_ones_own_may_have_a_ratio_of_another_kind(tmp_path: Path) -> None:
+    run = SimpleNamespace(method=SimpleNamespace(gate=SimpleNamespace(ratio=0.5)))
+    assert calibrated(run, tmp_path, pytest.fail) == (run, {})
 
 
 @pytest.mark.parametrize("text", ["ratio:2", "ratio:", "much", "ratio:-0.1", "ratio:nan"])
