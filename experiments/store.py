@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_command(argv: Sequence[str]) -> tuple[str, Path, list[Path], bool]:
-    """The action, the store, those to add, whether to drop; InputError if these do not fit."""
+    """The action, the store, stores to add, whether to drop damaged entries; else InputError."""
     names, values = parse_named(argv, "store")
     action, paths = "".join(names[:1]), list(map(Path, names[1:]))
     actions = ("report", "verify", "merge")

@@ -125,7 +125,10 @@ def open_to_append(path: Path) -> TextIO:
 
 
 def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
-    """Takes a lock on an open file or directory; False if another process holds it."""
+    """Takes a lock on an open file or directory; False if another process holds it.
+
+    InputError if the file system has no locks.
+    """
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

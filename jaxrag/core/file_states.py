@@ -38,7 +38,7 @@ class FileState(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the last change was over two seconds ago; another may have its times before."""
+        """Whether the last change was over two seconds ago; a further one has other times then."""
         return time.time() - self.changed_ns / 1e9 > _SETTLED
 
 
@@ -56,7 +56,10 @@ _JOB: ContextVar[dict[Any, Any] | None] = ContextVar("job", default=None)
 
 @contextlib.contextmanager
 def one_start() -> Iterator[None]:
-    """Begins a job, in which functions marked `once` return the result of their first call."""
+    """Begins a job, in which functions marked `once` return the result of their first call.
+
+    A job inside another belongs to it.
+    """
     results = _JOB.get()
     token = _JOB.set({} if results is None else results)
     try:

@@ -97,7 +97,10 @@ class Advance(Protocol):
     """Callback of a job that finishes items."""
 
     def __call__(self, count: int, note: str = "", *, share: float = 0.0) -> None:
-        """Adds ``count`` finished items; ``share`` is of the work, where all advance together."""
+        """Adds ``count`` finished items and shows ``note``.
+
+        ``share`` is that of the work that is done, where all items advance together.
+        """
         ...
 
 

@@ -82,7 +82,10 @@ def checksum(key: bytes, value: bytes, seconds: float | None) -> bytes:
 
 
 def is_intact(key: object, value: object, seconds: object, stored_checksum: object) -> bool:
-    """Whether an entry has the checksum that was stored with it; DatabaseError for no key."""
+    """Whether an entry has the checksum that was stored with it.
+
+    sqlite3.DatabaseError if its key is damaged, so that the entry cannot be named.
+    """
     if not isinstance(key, bytes):  # a damaged file may hold other types
         raise sqlite3.DatabaseError("an entry has lost its key")
     if not isinstance(value, bytes) or not isinstance(seconds, float | None):
@@ -287,7 +290,7 @@ class Store:
             return [Producer(*row) for row in rows]
 
     def verify(self, *, drop: bool = False) -> tuple[int, list[str]]:
-        """Counts all entries; keys (hex) of damaged ones, which ``drop`` removes, come second."""
+        """The number of entries, and the keys (hex) of damaged ones, which ``drop`` removes."""
         with self._errors_explained():
             (verdict,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":

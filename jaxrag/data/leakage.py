@@ -164,7 +164,7 @@ def check_evaluation(
 
 
 def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str = "") -> None:
-    """Records in a checkpoint's directory what it, and what it ``begun_with``, was trained on."""
+    """Records the questions that a checkpoint, and the one it ``begun_with``, were trained on."""
     hashes = question_set("", texts).hashes
     before = Path(begun_with).expanduser() / TRAINED_ON
     if begun_with and before.is_file():

@@ -40,7 +40,7 @@ def _reasons_on(record: Record) -> bool:
 
 
 def _is_cut(record: Record) -> bool:
-    """Whether the answer itself, not text behind it, was cut, and so does not name its option."""
+    """Whether the answer, not text after it, ends where the tokens did and names no option."""
     answer = _answer(record)
     if answer.get("finish_reason") != "length" or not answer.get("tokens") or _said(record):
         return False

@@ -232,7 +232,10 @@ def failure(path: str | Path) -> str:
 
 
 def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
-    """Contents of metrics.json: seconds that are not known are null, other means are left out."""
+    """Contents of metrics.json: counts, means with 95 % intervals, total costs, and alarms.
+
+    Seconds that are not known are null; other means are left out.
+    """
     columns = metrics.score(run.records, run.timings)
     errors = sum("error" in record for record in run.records)
     classes = precision.class_accuracy(run.records)

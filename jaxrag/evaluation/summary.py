@@ -141,7 +141,7 @@ def _scores(run: RunRecords) -> dict[str, Float[np.ndarray, " q"]]:
 
 
 def _counts(run: RunRecords) -> tuple[str, ...]:
-    """Metrics that are no estimated shares: also of a gate that always or never retrieves."""
+    """Metrics that are no estimated shares: also the share that retrieves where no gate decides."""
     gates = [record.get("trace", {}).get("gate") for record in run.records]
     gated = any(gate and gate.get("name") != "always" for gate in gates)
     return metrics.COUNTS if gated else metrics.COUNTS + metrics.GATE

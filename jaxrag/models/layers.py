@@ -148,7 +148,7 @@ _few_rows.defvjp(_few_rows_forward, _few_rows_backward)
 
 
 class Embedding(nn.Module):
-    """A table of vectors, also the output layer of tied models; a "scale" means integers."""
+    """A table of vectors, also the output layer of tied models; with a "scale", of integers."""
 
     rows: int
     features: int

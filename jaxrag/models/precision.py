@@ -50,7 +50,10 @@ def linear(x: Float[Array, "*n i"], weight: Float[Array, "o i"]) -> Float[Array,
 
 
 def _product(axes: str, x: Array, y: Array) -> Array:
-    """Matrix product of arrays of one dtype, accumulated in float32; on GPUs in that dtype."""
+    """Matrix product of arrays of one dtype, accumulated in float32.
+
+    The result is float32; on GPUs, whose libraries accumulate so anyway, it has that dtype.
+    """
     sums = None if jax.default_backend() == "gpu" else jnp.float32
     with matmul_precision(x.dtype):  # a derivative is traced outside of its network's context
         return jnp.einsum(axes, x, y, preferred_element_type=sums)

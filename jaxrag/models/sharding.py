@@ -51,7 +51,7 @@ def local_mesh() -> Mesh | None:
 def device_mesh(*, data: int, model: int) -> Mesh | None:
     """The first ``data`` x ``model`` devices of this process as a mesh; None for one device.
 
-    InputError if there are fewer.
+    InputError if there are fewer, or a number is below 1.
     """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")

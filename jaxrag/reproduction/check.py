@@ -327,7 +327,10 @@ def _refusal(check: Callable[[], object]) -> Iterator[str]:
 
 
 def measured_rates(workdir: Path) -> dict[str, Rate]:
-    """Tokens a second of each model's largest run on these devices; stored results say nothing."""
+    """Tokens a second of each model, in its largest finished run on these devices.
+
+    Runs that found results in a store are left out: they say nothing of the speed.
+    """
     longest: dict[str, tuple[float, float]] = {}
     devices = describe_environment()["devices"]
     for file in (f for p in ("*", f"*/{RUN}") for f in workdir.glob(f"*/runs/{p}/metrics.json")):

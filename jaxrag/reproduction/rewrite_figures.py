@@ -36,7 +36,7 @@ WEIGHTED = RewardScheme().name
 
 
 def best_fixed_k(results: Results) -> Measured:
-    """The K that scores best on the test questions; interval: the best of bootstrap samples."""
+    """The K that scores best on the test questions; its interval is over bootstrap samples."""
     scores = _of_table(read_table(results.directories[JOB])).scores
     drawn = 1 + resampled_means(scores).argmax(axis=1)
     low, high = np.quantile(drawn, ENDS)

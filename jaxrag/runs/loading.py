@@ -142,7 +142,10 @@ load_model = Kept(_load_model, lambda settings, cache: (cache.absolute(), _state
 
 
 def check_model(settings: ModelSettings, cache: Path) -> None:
-    """Checks before an index is built, without devices, that a checkpoint or server is there."""
+    """Checks, before an index is built and without devices, that the model can be loaded.
+
+    InputError if its checkpoint or its server lacks it; EngineDown if no server answers.
+    """
     checkpoint = settings.checkpoint
     if checkpoint is None:
         load_model(settings, cache)
@@ -151,7 +154,7 @@ def check_model(settings: ModelSettings, cache: Path) -> None:
 
 
 def release(keep: Collection[Any] = ()) -> None:
-    """Lets go of kept models, but for those of the settings ``keep``, indexes and programs."""
+    """Lets go of kept indexes, programs and models; models of the settings ``keep`` stay."""
     load_model.cache_clear(keep)
     open_index_over.cache_clear()
     release_programs()

@@ -50,7 +50,10 @@ def with_loadable_index(run: Settings) -> Settings:
 
 
 def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
-    """The data and questions of a run; InputError if none has an answer, or some are trained on."""
+    """The data and the questions of a run.
+
+    InputError if there are none, none has a gold answer, or a checkpoint was trained on some.
+    """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:
@@ -77,7 +80,10 @@ def _checkpoints(run: RunSettings) -> list[tuple[str, str]]:
 
 
 def open_index(run: RunSettings, cache: Path) -> Retriever | TextRetriever:
-    """The index of the run's corpus, built if necessary; InputError if the run has none."""
+    """The index of the run's corpus, built if necessary.
+
+    InputError if the run has none, or the one that is there does not match its settings.
+    """
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
     return open_index_over(run.index, run.data, cache)

@@ -31,7 +31,7 @@ class Placement:
     index_memory: float = 0.0
 
     def apply(self, settings: Any) -> Any:
-        """Sets this placement in the settings of an engine, or of an exact index, or InputError."""
+        """Sets this placement in an engine or exact index; InputError if that lacks a setting."""
         given = {name: value for name, value in dataclasses.asdict(self).items() if value}
         gigabytes = given.pop("index_memory", 0.0)
         if isinstance(settings, Exact):

@@ -248,7 +248,7 @@ def known(dataset: Dataset, limit: int = 0) -> list[Question]:
 
 
 def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
-    """Questions with a known relevant passage or, if ``answers``, an open answer; or InputError."""
+    """Questions with a relevant passage or, if ``answers``, an open answer; InputError for none."""
     found = [
         question
         for question in dataset.questions

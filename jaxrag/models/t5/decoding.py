@@ -82,7 +82,7 @@ def extend_answers(
     limits: T5Limits,
     sampling: TokenSampling,
 ) -> T5Answers:
-    """Up to ``steps`` further tokens of each answer; fewer if all finish earlier."""
+    """Up to ``steps`` further tokens of each answer; fewer if all finish. Donates ``answers``."""
     most = jnp.minimum(limits.most, answers.tokens.shape[1])
     last = jnp.minimum(answers.step + steps, most)
 

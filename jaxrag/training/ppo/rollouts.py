@@ -107,7 +107,7 @@ def token_pairs(
 def checked_rewards(
     rewards: Sequence[float], questions: Sequence[Question], step: int
 ) -> Float[np.ndarray, " b"]:
-    """The rewards as float32; InputError for one not finite, or as many as there are questions."""
+    """The rewards as float32; InputError if one is not finite, or not each question has one."""
     found = np.asarray(rewards, np.float32)
     if found.shape != (len(questions),):
         raise InputError(
