@@ -51,11 +51,11 @@ from pathlib import Path
 from jaxrag.data.documents import write_folder
 from jaxrag.data.factbook import Factbook
 
-COUNTRIES, COUNT, SCALE = (2, 4, "tiny") if TINY else (40, 100, "small")
-home = Path("runs/colab/reproduce") / SCALE
+COUNTRIES, COUNT, NAME = (2, 4, "tiny") if TINY else (40, 100, "small")
+home = Path("runs/colab/reproduce") / NAME
 factbook = Factbook(countries=COUNTRIES).load(home)
 write_folder(home / "questions", factbook.passages, factbook.questions[:COUNT])
-command = ["reproduce", "dtr/table2", f"--scale={SCALE}", f"--workdir={home}"]
+command = ["reproduce", "dtr/table2", "--scale=small", f"--workdir={home}"]
 command += ["--only=hotpotqa,no_retrieval,standard_rag,dtr", f"--data=hotpotqa={home}/questions"]
 exit_code = reproduce.main(command)
 

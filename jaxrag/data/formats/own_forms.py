@@ -79,7 +79,8 @@ def read_parquet(path: Path) -> Iterator[InputLine]:
 def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
     """MedMCQA's parquet files: the explanation (``exp``) is a question's context and gold passage.
 
-    The number of the right option (``cop``) counts from 0; a copy that counts from 1 is refused.
+    The number of the right option (``cop``) counts from 0. InputError for one above 3, as in copies
+    that count from 1.
     """
     for row in read_parquet(paths[0]):
         choices = tuple(row.string(option, optional=True) for option in _OPTIONS)

@@ -254,7 +254,7 @@ class Prefill:
             yield slots, PrefillGroup(self, jobs, numbers, given)
 
     def take(self, slots: int, long: bool) -> _PrefillRows:
-        """Rows for sequences of ``slots`` slots; `free` gives them back."""
+        """Rows for sequences of ``slots`` slots: those in ``free`` if they fit, else new ones."""
         slots = _up(slots)
         rows, self.free = self.free, None
         if rows is not None and (rows.slots, rows.long) == (slots, long):
