@@ -213,7 +213,7 @@ TOGETHER: list[tuple[type, dict[str, Any], str]] = [
     (Worth, {"exact_match": 0, "f1": 0, "hit": 0}, "All weights of worth are 0"),
     (Web, {"engine": "searxng"}, "no SearXNG instance is named"),
     (Web, {"url": "x.org"}, "not a server's address"),
-    (Draw, {"source": Folder("x"), "part": "dev"}, "data.part is 'dev'; allowed: both, train, tes"),
+    (Draw, {"source": Folder("x"), "part": "dev"}, "part is 'dev'; allowed: both, train, test"),
     (Draw, {"source": Folder("x"), "train": -1}, "data.train is -1"),
     (Draw, {"source": Folder("x"), "train": 0, "test": 0}, "neither may be negative nor both 0"),
     *(
