@@ -1,4 +1,4 @@
-"""The command ``jaxrag COMMAND ...``, which is ``python -m experiments.COMMAND ...``."""
+"""The command ``jaxrag COMMAND ...``, which is ``python -m jaxrag.experiments COMMAND ...``."""
 
 from __future__ import annotations
 

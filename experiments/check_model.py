@@ -1,4 +1,4 @@
-"""Checks a model before its numbers are believed: prompts, ends, answers, scores, speed.
+"""Checks a model before its numbers count: prompts, ends, answers, scores, speed.
 
     jaxrag check-model --config configs/dtr.py:dtr@nq+vllm \\
         --config.model.checkpoint=/models/Qwen2.5-7B-Instruct

@@ -1,4 +1,4 @@
-"""Compares runs question by question with a baseline: intervals, paired differences, p-values.
+"""Compares runs question by question with a baseline: intervals, differences, p-values.
 
     jaxrag compare runs/standard_rag runs/dtr
     jaxrag compare 'runs/*' --baseline=dtr

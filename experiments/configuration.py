@@ -165,6 +165,8 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
             given = bool(left) and not left[0].startswith("--")
             value = left.pop(0) if given else "" if name == "config" else "True"
         if name == "config":
+            if config:
+                raise InputError(f"two configs, {config} and {value}: run each by itself.")
             config = value
         else:
             changes[name.removeprefix("config.")] = value

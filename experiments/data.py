@@ -48,7 +48,7 @@ from jaxrag.types import InputError
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
 _BUILD = 24  # bytes of memory for each passage while its ids are sorted
 _RATE = 22_000  # passages/s that are built, measured with benchmarks.corpus (docs/data.md)
-_WIDTH = 110
+_WIDTH = 100
 
 
 def main(argv: Sequence[str]) -> int:

@@ -66,6 +66,9 @@ def _answer(path: Path, wanted: str) -> TracedAnswer:
     if found is None and not texts:
         near = difflib.get_close_matches(wanted, [one["question"] for one in records], 1, 0)
         raise InputError(f"{path} has no answer to {wanted!r}. Nearest: {''.join(near)!r}.")
+    found = found or texts.get(wanted)
+    if not found and len(texts) > 1:
+        print(f"The first of {len(texts)} questions with these words; an id or more words choose.")
     one = found or next(iter(texts.values()))
     question = Question(one["question_id"], one["question"], tuple(one["gold_answers"]))
     passages = {name: Passage(**row) for name, row in read_passages(path).items()}

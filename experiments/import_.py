@@ -32,7 +32,10 @@ def main(argv: Sequence[str]) -> int:
     corpus = (passage for one in found for passage in passages(one, values.words))
     asked = list(questions(Path(values.questions))) if values.questions else []
     count, number = write_folder(Path(values.out), corpus, asked)
-    print(f"{values.out}: {count:,} passages of {len(found):,} documents, {number:,} questions")
+    unanswered = sum(not one.answers for one in asked)
+    more = f", {unanswered:,} of them without an answer" if unanswered else ""
+    texts = f"{count:,} passages of {len(found):,} documents"
+    print(f"{values.out}: {texts}, {number:,} questions{more}")
     data = f"--config.data=Folder {shlex.quote(f'--config.data.path={values.out}')}"
     if asked:
         print(f"next: jaxrag run --config configs/dtr.py:standard_rag {data} --workdir runs/own")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import keyword
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,7 +160,7 @@ COMMANDS = {
                 "scale",
                 None,
                 SCALES,
-                "scale of data and models; small, or paper with --check",
+                "scale; small, or paper with --check",
             ),
             (CHOICE, "engine", "local", ENGINES, "engine of the language models"),
             (CHOICE, "index", "", INDEXES, "index of dense vectors"),
@@ -227,7 +228,8 @@ def usage(command: str) -> str:
     options = [f"  {name:<{width}}  {text}" for name, text in rows]
     shown = ["options:", *options, ""] if rows else []
     words = f"usage: jaxrag {command} {COMMANDS[command].arguments} {'[options]' * bool(rows)}"
-    return "\n".join([words.rstrip(), "", head, "", *shown, rest.strip("\n")])
+    words = textwrap.fill(words, 100, subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join([words, "", head, "", *shown, rest.strip("\n")])
 
 
 def _text(flag: Any) -> str:

@@ -1,4 +1,4 @@
-"""Four methods, and DTR without its gate, answer real questions with models from pip packages.
+"""Four methods, and DTR without its gate, answer real questions with models from pip.
 
     make quickstart        or        jaxrag quickstart
 

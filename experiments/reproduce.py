@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     names, values = read_command(argv)
     papers = [name for name in names if name in PAPERS]
     names = [name for name in names if name not in PAPERS]
-    console = Console(width=max(Console().width, _WIDTH))
+    console = Console(width=max(Console().width, 100 if values.list else _WIDTH))
     if values.prompts and (checked := names or (_all(values) if values.check else [])):
         used = prompt_sets(ALL, checked, values)
         check_replacements(read_replacements(values.prompts), used)

@@ -1,4 +1,4 @@
-"""Executes what a config describes: a run of a method, a training, a table, a comparison.
+"""Executes a config: a run of a method, a training, a table, a comparison.
 
     jaxrag run --config configs/dtr.py:dtr@factbook \\
         --config.method.gate.threshold=0.005 --workdir runs/dtr

@@ -1,4 +1,4 @@
-"""Runs one config at several values of a setting, or of several; stored results are reused.
+"""Runs one config at several values of one or more settings; stored results are reused.
 
     jaxrag sweep --config configs/dtr.py:dtr@quickstart --values 0,0.2,0.4,0.8 --workdir runs/sweep
     jaxrag sweep --config configs/dtr.py:dtr@quickstart --over method.gate.threshold=0.2,0.4 \\

@@ -122,6 +122,8 @@ def questions(file: Path) -> Iterator[Question]:
         return
     for line in filter(str.strip, _read(file).splitlines()):
         text, *answers = (cell.strip() for cell in line.split("\t"))
+        if not text:
+            raise InputError(f"{file}: no question stands before the tab of {line[:100]!r}.")
         yield Question(question_id(text), text, tuple(filter(None, answers)))
 
 

@@ -102,7 +102,8 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
         )
     path = folder / f"{name}.jsonl"
     if not path.is_file():
-        present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl"))) or "no JSONL"
+        present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl")))
+        present = present or "no JSONL: jaxrag import makes a data set of documents"
         raise InputError(f"{path}: no such file ({purpose}); the folder has {present}")
     return path
 

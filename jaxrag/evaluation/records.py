@@ -194,7 +194,8 @@ def read_run(path: str | Path) -> RunRecords:
     """Reads a run directory, finished or not; InputError for another one or a corrupt file."""
     path = Path(path)
     if not (path / "config.json").is_file():
-        raise InputError(f"{path} is not a run directory: it holds no config.json.")
+        why = "it holds no config.json" if path.is_dir() else "there is no such directory"
+        raise InputError(f"{path} is not a run directory: {why}.")
     head = _read_config(path / "config.json")
     _check_answers(path)
     records = tuple(newest(_read_answers(path, torn_ok=True)).values())

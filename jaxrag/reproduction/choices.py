@@ -89,7 +89,7 @@ def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> 
     if work.jobs and flags:
         raise InputError(
             f"{', '.join(flags)} changes nothing here: at --scale={values.scale} these tables have "
-            "no such set. --list names the sets of a table; at tiny the factbook stands for all."
+            "no such set, or the factbook stands for it, as for all at tiny (docs/reproduce.md)."
         )
 
 

@@ -16,6 +16,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 import types
@@ -187,10 +188,10 @@ def _read(hint: Any, text: str, name: str) -> Any:
         if text not in found and ".py:" in text:
             return _own_class(hint, text, name)
         if text not in found:
-            near = difflib.get_close_matches(text, found, 1, 0)
-            raise InputError(
-                f"--{name} is {text!r}; allowed: {_listed(found)}. Nearest: {near[0]}."
-            )
+            near = difflib.get_close_matches(text, found, 1, 0)[0]
+            if sets and os.path.isdir(text):  # noqa: PTH112 - of a long text, too
+                near = f"--{name}=Folder --{name}.path={text}"
+            raise InputError(f"--{name} is {text!r}; allowed: {_listed(found)}. Nearest: {near}.")
         return found[text]
     allowed = []
     for one in _without_none(hint):

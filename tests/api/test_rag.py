@@ -86,6 +86,11 @@ def test_passages_without_scores_are_shown() -> None:
             "it retrieves",
         ),
         ({"name": "judge", "retrieve": True, "verdict": "Yes"}, "“Yes”: it retrieves (judge)"),
+        (
+            {"name": "short", "retrieve": True, "value": 1, "threshold": 1},
+            "short = 1, threshold 1: it retrieves",
+        ),
+        ({"name": "seakr", "retrieve": True, "threshold": 2.0}, "it retrieves (seakr)"),
     ],
 )
 def test_decisions_are_explained(gate: dict[str, Any], reason: str) -> None:

@@ -129,6 +129,9 @@ def test_questions_of_a_file_are_each_answered(tmp_path: Path) -> None:
     asked = QuestionFile(str(file), Folder(str(tmp_path)))
     with pytest.raises(InputError, match=r"q\.csv has two questions with the id '1'"):
         asked.load(tmp_path)
+    (tmp_path / "q.txt").write_text("Who?\n\tAda\n")
+    with pytest.raises(InputError, match=r"q\.txt: no question stands before the tab of '\\tAda'"):
+        list(questions(tmp_path / "q.txt"))
     file.write_text("id,question\n")
     with pytest.raises(InputError, match=r"q\.csv has no question"):
         asked.load(tmp_path)

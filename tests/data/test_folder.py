@@ -273,6 +273,11 @@ MALFORMED = {
 }
 
 
+def test_a_folder_of_documents_is_no_data_set(tmp_path):
+    with pytest.raises(InputError, match="the folder has no JSONL: jaxrag import makes a data set"):
+        Folder(str(tmp_path)).load(tmp_path / "cache")
+
+
 @pytest.mark.parametrize("case", MALFORMED, ids=str)
 def test_malformed_files_are_refused_by_line_and_field(source, tmp_path, case):
     name, rows, expected = MALFORMED[case]

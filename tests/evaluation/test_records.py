@@ -210,6 +210,8 @@ def test_a_file_of_a_terabyte_is_refused_at_once(tmp_path: Path, name: str) -> N
 def test_directories_without_a_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run directory"):
         read_run(tmp_path)
+    with pytest.raises(InputError, match="there is no such directory"):
+        read_run(tmp_path / "nowhere")
     (tmp_path / "answers.jsonl").touch()
     with pytest.raises(InputError, match=r"answers\.jsonl but no config\.json"):
         start(tmp_path)

@@ -115,8 +115,17 @@ def test_published_sets_have_names() -> None:
     assert drawn.data == Draw(Benchmark("boolq"), train=1600)
     with pytest.raises(InputError, match=r"--config.data is 'hotpot_qa'; .*Nearest: hotpotqa\."):
         edited(RUN, {"data": "hotpot_qa"})
+    with pytest.raises(
+        InputError, match=r"Nearest: --config\.data=Folder --config\.data\.path=tests"
+    ):
+        edited(RUN, {"data": "tests"})
     with pytest.raises(InputError, match=r"data.split is 'test'; boolq has"):
         edited(RUN, {"data": "boolq", "data.split": "test"})
+
+
+def test_two_configs_are_refused() -> None:
+    with pytest.raises(InputError, match=r"two configs, a\.py and b\.py: run each by itself"):
+        parse(["run", "--config=a.py", "--config", "b.py"], "run")
 
 
 def test_classes_of_a_run() -> None:

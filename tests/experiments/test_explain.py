@@ -9,6 +9,7 @@ from jaxrag.experiments import explain
 from jaxrag.retrieval.sidr.explain import Match, Term
 from jaxrag.runs.config_file import load
 from jaxrag.types import InputError, Passage
+from tests.evaluation import fabricate
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.sidr import small_sidr
 
@@ -70,6 +71,15 @@ def test_passages_by_name(config: str, capsys: Any) -> None:
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
     with pytest.raises(InputError, match="no passage 'nowhere'"):
         call(config, "--question=rome", "--passages=nowhere")
+
+
+def test_a_question_of_a_run_by_its_words(tmp_path: Any, capsys: Any) -> None:
+    path = str(fabricate.run(tmp_path / "dtr", "dtr", n=12))
+    for words, first, of in (("country", 0, 11), ("country 11,", 11, 0)):
+        assert explain.main(["explain", path, words]) == 0
+        text = capsys.readouterr().out
+        assert fabricate.question(first)["question"] in text.replace("\n", " ")
+        assert (f"The first of {of} questions with these words" in text) == bool(of)
 
 
 def test_another_index_is_refused(config: str) -> None:

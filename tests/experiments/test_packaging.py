@@ -58,6 +58,7 @@ def test_help_has_usage_and_every_option() -> None:
         assert text.startswith(f"usage: jaxrag {name}")
         listed = re.findall(r"^  --([\w-]+) +\S.*; default: ", text, re.M)
         assert listed == [row[1] for row in one.options]
+        assert max(map(len, f"{options.overview()}\n{text}".splitlines())) <= 100
 
 
 def test_help_needs_no_jax() -> None:

@@ -98,8 +98,9 @@ def main(*arguments: str) -> int:
 
 @pytest.mark.usefixtures("declared")
 def test_a_table_is_made_written_and_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # the line that is sought stays whole
     page = tmp_path / "claims.md"
     assert main("pairs/table4", "--scale=paper", f"--workdir={tmp_path}", f"--claims={page}") == 0
     record = json.loads((tmp_path / "paper" / "pairs-table4.json").read_text())

@@ -76,10 +76,12 @@ def _said(output: Mapping[str, Any]) -> str:
 
 def _verdict(gate: Mapping[str, Any]) -> str:
     verdict = "it retrieves" if gate.get("retrieve") else "it answers without retrieval"
-    if isinstance(gate.get("threshold"), int | float):
+    name, value, threshold = gate.get("name", "gate"), gate.get("value"), gate.get("threshold")
+    if name == "nll" and isinstance(threshold, int | float):
         relation = "above" if gate.get("retrieve") else "not above"
-        u, threshold = _nats(gate.get("value")), gate["threshold"]
-        return f"u = {u} is {relation} the threshold {threshold:g}: {verdict}"
+        return f"u = {_nats(value)} is {relation} the threshold {threshold:g}: {verdict}"
+    if isinstance(value, int | float) and isinstance(threshold, int | float):
+        return f"{name} = {value:.3g}, threshold {threshold:g}: {verdict}"
     if "agree" in gate and isinstance(gate.get("second"), Mapping):
         how = "contain a number" if gate.get("excluded") else "agree" if gate["agree"] else "differ"
         return (
@@ -87,7 +89,7 @@ def _verdict(gate: Mapping[str, Any]) -> str:
             f"the model wrote, {how}: {verdict}"
         )
     said = f"“{gate['verdict']}”: " if gate.get("verdict") else ""
-    return f"{said}{verdict} ({gate.get('name', 'gate')})"
+    return f"{said}{verdict} ({name})"
 
 
 def _retrieval(trace: Mapping[str, Any], passages: Mapping[str, Passage]) -> Iterator[TraceStep]:
