@@ -23,6 +23,8 @@ def need(retrieved: bool, right: bool, direct: bool, standard: bool) -> str:
     """One of `SKIPPED` or `SEARCHED`.
 
     ``right``, ``direct``, ``standard``: whether the method, No Retrieval, Standard RAG were right.
+    A skipped question is wrongly so if Standard RAG alone is right, in vain if neither is. A search
+    repairs a wrong direct answer, is needless if both are right, harms a right one, or is in vain.
     """
     if not retrieved:
         return SKIPPED[0] if right else SKIPPED[1 if standard else 2]

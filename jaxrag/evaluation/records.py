@@ -191,7 +191,7 @@ def check_place(path: Path) -> None:
 
 
 def read_run(path: str | Path) -> RunRecords:
-    """Reads a run directory, finished or not; InputError for another one or a corrupt file."""
+    """Reads a run directory, finished or not; InputError if it is none, or a file is corrupt."""
     path = Path(path)
     if not (path / "config.json").is_file():
         why = "it holds no config.json" if path.is_dir() else "there is no such directory"

@@ -54,7 +54,7 @@ def is_training(path: str | Path) -> bool:
 
 
 def read_training(path: str | Path) -> TrainingLog:
-    """Reads a training's directory, finished or not; InputError for another or damaged one."""
+    """Reads a training's directory, finished or not; InputError if it is none, or is damaged."""
     head, file = read_run(path), Path(path) / METRICS
     if not file.is_file():
         raise InputError(f"{path} is not a training's directory: it holds no {METRICS}")

@@ -18,7 +18,7 @@ _QUOTED = 300  # characters of an error in a config file that a message quotes
 
 
 def load(spec: str, *, kind: Any = Job) -> Any:
-    """The job of a config file, written as ``PATH`` or ``PATH:VARIANT``; InputError for another."""
+    """The job of a config file, ``PATH`` or ``PATH:VARIANT``; InputError if it has no such job."""
     given, _, variant = spec.partition(":")
     path = find(given)
     module = load_module(path)

@@ -55,9 +55,9 @@ def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
 def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Path]) -> Path:
     """Executes a job for each of its seeds, and writes curves and table of all of them.
 
-    ``job`` has ``seeds``, how many, and ``training.seed``, the first. Each of several has a
-    subdirectory of ``workdir``. The path is that of the trained model (``execute``: job of one
-    seed, directory -> trained model) of a single seed, or the directory of several.
+    ``job`` has ``seeds``, how many, and ``training.seed``, the first. ``execute`` makes of the job
+    of one seed and a directory the path of the trained model. That of a single seed is returned;
+    several have subdirectories of ``workdir``, which is then returned.
     """
     if job.seeds == 1:
         trained = execute(job, Path(workdir))
