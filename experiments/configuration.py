@@ -71,7 +71,11 @@ def parse_job(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[An
         raise InputError(
             "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@quickstart"
         )
-    job = edited(load(config, kind=kind), changes)
+    job: Any = load(config, kind=kind)
+    path_alone = "data.path" in changes and "data" not in changes and hasattr(job, "data")
+    if path_alone and not hasattr(job.data, "path"):
+        raise InputError("--config.data.path: give --config.data=Folder, too.")
+    job = edited(job, changes)
     _check_paths(found := settings(job, "--config"))
     return job, *parse_named([argv[0], *rest], command, found)
 

@@ -34,7 +34,8 @@ def main(argv: Sequence[str]) -> int:
     if out.is_dir() or out == work or (out.exists() and out.samefile(values.questions)):
         raise InputError(f"--out={out} is a directory, or a file that is read: name another.")
     asked = QuestionFile(values.questions, run.data)
-    errors = execute(dataclasses.replace(run, data=asked, limit=0), work)["errors"]
+    limit = run.limit if any(one.startswith("--config.limit") for one in argv) else 0
+    errors = execute(dataclasses.replace(run, data=asked, limit=limit), work)["errors"]
     lines = []
     for one in read_run(work).records:
         found = {"error": one["error"]} if "error" in one else {"answer": one["prediction"]}

@@ -87,7 +87,7 @@ def _converted_corpus(file: Path, cache: Path) -> Passages:
     return convert_corpus(cache, [file], passages, "folder")
 
 
-_FOLDER_HELP = "a folder of queries.jsonl, train.jsonl and corpus.jsonl"
+_FOLDER_HELP = "a folder of queries.jsonl, train.jsonl and corpus.jsonl, as jaxrag import makes it"
 _CORPUS_HELP = "the passages to search; data.corpus can name another folder"
 
 
@@ -102,8 +102,7 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
         )
     path = folder / f"{name}.jsonl"
     if not path.is_file():
-        present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl")))
-        present = present or "no JSONL: jaxrag import makes a data set of documents"
+        present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl"))) or "no JSONL"
         raise InputError(f"{path}: no such file ({purpose}); the folder has {present}")
     return path
 

@@ -308,8 +308,7 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
         if isinstance(part, WikiDpr):
             yield from _refusal(lambda: part.is_imported(cache))  # noqa: B023
         if isinstance(part, QuestionFiles) and not Path(part.path).expanduser().exists():
-            ways = "--data=SET=FOLDER or $JAXRAG_DATA names others, --only=-SET makes the rest"
-            yield f"there are no questions at {part.path}: {ways}"
+            yield f"no questions at {part.path}: give --data=SET=FOLDER, or --only=-SET"
         spec = getattr(part, "checkpoint", None) or ""
         helper = hasattr(part, "check")  # has been checked with the method's needs
         if spec and not helper and root not in Path(spec).parents:

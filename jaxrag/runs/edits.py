@@ -191,6 +191,7 @@ def _read(hint: Any, text: str, name: str) -> Any:
             near = difflib.get_close_matches(text, found, 1, 0)[0]
             if sets and os.path.isdir(text):  # noqa: PTH112 - of a long text, too
                 near = f"--{name}=Folder --{name}.path={text}"
+            near = f"{text}:CLASS" if text.endswith(".py") else near
             raise InputError(f"--{name} is {text!r}; allowed: {_listed(found)}. Nearest: {near}.")
         return found[text]
     allowed = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,9 @@ class Failures:
             if ended.error is None:
                 continue
             text, first = str(ended.error), {"question_id": ended.id.id}
+            if isinstance(ended.error, AttributeError | LookupError | NameError | TypeError):
+                step = traceback.extract_tb(ended.error.__traceback__)[-1]
+                text = f"{step.filename}, line {step.lineno}: {type(ended.error).__name__}: {text}"
             if text not in self._questions:
                 _log.warning("question %s failed: %s", ended.id.id, text, extra={"fields": first})
             self._questions.setdefault(text, []).append(ended.id.id)

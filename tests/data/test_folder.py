@@ -274,7 +274,7 @@ MALFORMED = {
 
 
 def test_a_folder_of_documents_is_no_data_set(tmp_path):
-    with pytest.raises(InputError, match="the folder has no JSONL: jaxrag import makes a data set"):
+    with pytest.raises(InputError, match=r"as jaxrag import makes it\); the folder has no JSONL"):
         Folder(str(tmp_path)).load(tmp_path / "cache")
 
 

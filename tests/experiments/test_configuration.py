@@ -119,6 +119,10 @@ def test_published_sets_have_names() -> None:
         InputError, match=r"Nearest: --config\.data=Folder --config\.data\.path=tests"
     ):
         edited(RUN, {"data": "tests"})
+    with pytest.raises(InputError, match=r"Nearest: mine\.py:CLASS"):
+        edited(RUN, {"method": "mine.py"})
+    with pytest.raises(InputError, match=r"data\.path: give --config\.data=Folder, too"):
+        parse(["run", "--config=configs/dtr.py:dtr@tiny", "--config.data.path=mine"], "run")
     with pytest.raises(InputError, match=r"data.split is 'test'; boolq has"):
         edited(RUN, {"data": "boolq", "data.split": "test"})
 

@@ -19,6 +19,10 @@ def test_answers_go_to_a_file_and_the_same_command_goes_on(
     (tmp_path / "asked.txt").write_text("is a b\tgold\nis b c\nis a b\n")
     out = tmp_path / "my out.jsonl"
     words = [f"--config={config}", f"--questions={tmp_path / 'asked.txt'}", f"--out={out}"]
+    one = tmp_path / "one.jsonl"
+    assert predict.main(["predict", *words[:2], f"--out={one}", "--config.limit=1"]) == 0
+    assert one.read_text().count("\n") == 1
+    capsys.readouterr()
     assert predict.main(["predict", *words]) == 0
     before = out.read_text()
     lines = [json.loads(line) for line in before.splitlines()]

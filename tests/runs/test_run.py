@@ -11,6 +11,7 @@ from jaxrag.data.dataset import Dataset
 from jaxrag.data.folder import Folder
 from jaxrag.data.leakage import write_trained_on
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.scheduler import QuestionOutcome
 from jaxrag.engines.server import Server
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
@@ -25,14 +26,26 @@ from jaxrag.runs import parts
 from jaxrag.runs.parts import load_questions, load_tools, with_loadable_index
 from jaxrag.runs.run import Run, execute
 from jaxrag.runs.run_record import settings_record
-from jaxrag.runs.tally import Tally
+from jaxrag.runs.tally import Failures, Tally
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import ModelHelper, Needs
-from jaxrag.types import EngineDown, InputError
+from jaxrag.types import EngineDown, InputError, Question
 from tests.scripted import ScriptedModel
 
 COST = {"llm_calls": 2, "prompt_tokens": 700, "new_tokens": 10, "searches": 1}
+
+
+def test_a_mistake_in_a_method_is_told_with_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(episode: Any) -> None:
+        await episode.serch()
+
+    with pytest.raises(AttributeError) as caught:
+        answer(object()).send(None)
+    ended = QuestionOutcome(Question("q", "?", ()), None, caught.value, {}, 0.0, 0, 0.0, 0)
+    Failures().report([ended])
+    line = answer.__code__.co_firstlineno + 1
+    assert f"{__file__}, line {line}: AttributeError: 'object' object has no" in caplog.text
 
 
 def test_counts() -> None:
