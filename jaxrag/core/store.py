@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import struct
 import time
 import weakref
@@ -151,9 +152,11 @@ class Store:
         there = path is not None and Path(path).is_file()
         self._read_only = there and not all(os.access(one, os.W_OK) for one in needed)
         self._columns = _COLUMNS
-        for beside in (Path(f"{self.path}{end}") for end in ("", "-wal", "-shm", "-journal")):
-            if path is not None and beside.exists() and not (beside.is_file() or beside.is_dir()):
-                raise InputError(f"{beside} is a pipe or a device, no file: remove it.")
+        ends = () if path is None else ("", "-wal", "-shm", "-journal")
+        for beside in (Path(f"{self.path}{end}") for end in ends):
+            with contextlib.suppress(OSError):  # another process removes its journal at any time
+                if stat.S_IFMT(beside.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                    raise InputError(f"{beside} is a pipe or a device, no file: remove it.")
         if path is not None and not self._read_only:
             check_local({"the store": path})
             if (kind := file_system(path)) in _NETWORK:
