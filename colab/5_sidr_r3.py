@@ -3,9 +3,9 @@
 #
 # To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
-# Needs a CPU with two cores; about 40 minutes, most of it for R3. SiDR represents texts by weights
-# of words. R3 goes on training it by the effect of its passages on the answers of the model that
-# reads them.
+# Needs a CPU with two cores; about half an hour, most of it for R3. SiDR represents texts by
+# weights of words. R3 goes on training it by the effect of its passages on the answers of the
+# model that reads them.
 
 # %% cellView="form" jupyter={"source_hidden": true}
 # @title Installs jaxrag where it is not there yet, as on Colab, and goes to its folder.
@@ -89,11 +89,12 @@ steps(sidr)
 #
 # For each question the language model scores candidate passages by how probable they make the gold
 # answer. Passages that help are positives, others negatives, and the retriever is trained to
-# separate them.
+# separate them: here in 30 steps, half of what the config has.
 
 # %%
 r3 = HOME / "r3"
 changes = {"start.checkpoint": str(sidr / "retriever")}
+changes |= {"training.steps": 30, "training.evaluate_every": 10, "evaluation_limit": 50}
 if TINY:
     changes |= {"start.passage_length": 48, "training.steps": 2, "evaluation_limit": 4}
 jaxrag.run(f"configs/r3.py:train_r3@{DATA}", r3, changes)
@@ -111,7 +112,7 @@ for figure in figures(r3):
 # The same method reads the best passage of each retriever.
 
 # %%
-COUNT = 6 if TINY else 100
+COUNT = 6 if TINY else 60
 runs = []
 trained = {"index.checkpoint": str(r3 / "retriever")}
 for label, checkpoint in (("untrained", {}), ("R3", trained)):
