@@ -551,9 +551,7 @@ class Server:
     def load(self, cache: Path) -> ServerModel:
         """Finds the model on the servers; ``cache`` is not used.
 
-        Raises:
-          InputError: a setting is wrong, or the servers do not have the model.
-          EngineDown: no server can be reached.
+        InputError if a setting is wrong or no server has the model; EngineDown if none is reached.
         """
         if not self.model:
             raise InputError("no model is named: give --config.model.model=NAME, as served.")

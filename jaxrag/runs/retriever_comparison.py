@@ -167,8 +167,7 @@ class RetrieverComparison:
     def _line(self, question: Question, ranking: Ranking, dataset: Dataset) -> dict[str, Any]:
         found = dataset.passages.get(ranking.ids)
         names = [passage.id for passage in found]
-        judged = dict.fromkeys(dataset.gold.get(question.id, ()), 1)  # where it is not graded
-        grades = dataset.grades.get(question.id, judged)
+        grades = grades_of(dataset, question)
         relevant = {name for name, grade in grades.items() if grade >= self.relevant_from}
         values = {f"recall@{k}": recall_at_k(names, relevant, k=k) for k in self.depths}
         values |= {
@@ -261,6 +260,12 @@ def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
             "on it."
         )
     return found
+
+
+def grades_of(dataset: Dataset, question: Question) -> Mapping[str, int]:
+    """Grade of each judged passage of a question; 1 of gold passages that are not graded."""
+    judged = dict.fromkeys(dataset.gold.get(question.id, ()), 1)
+    return dataset.grades.get(question.id, judged)
 
 
 def answer_rank(
