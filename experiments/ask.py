@@ -32,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
     run, questions, values = parse_job(argv, "ask", kind=Run)
     if not questions:
         raise InputError('give a question in quotes, such as "What is the capital of Peru?"')
-    if isinstance(run.model, Server) and run.model.patience == Server.patience:
+    given = any(word.startswith("--config.model.patience") for word in argv)
+    if isinstance(run.model, Server) and not given:
         run = dataclasses.replace(run, model=dataclasses.replace(run.model, patience=_PATIENCE))
     console = Console()
     for answer in Rag(run).answers(questions):

@@ -81,11 +81,14 @@ def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
 
 def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> None:
     """InputError if substituted data change nothing, in parts that ``--only`` leaves out either."""
+    substitutes = substitutes_of(values)
+    if not substitutes.given.keys() & {"data", "folders", "corpus"}:
+        return
     work = work_of(declared, names, values)
     for name in names:
         whole = parts_to_make(declared, name, values)[len(values.only) :]
         add(declared, work, name, values.scale, whole)
-    flags = substitutes_of(values).unused(work.jobs.values())
+    flags = substitutes.unused(work.jobs.values())
     if work.jobs and flags:
         raise InputError(
             f"{', '.join(flags)} changes nothing here: at --scale={values.scale} these tables have "

@@ -179,6 +179,11 @@ def test_a_server_that_is_not_there_is_named_within_seconds(
     with pytest.raises(EngineDown, match=r"within 1 s .*127\.0\.0\.1:9/v1/models"):
         ask.main(["ask", "--config", config, *server, "who"])
     assert time.monotonic() - began < 9
+    # a patience that is given counts, be it that of runs
+    opened: list[Any] = []
+    monkeypatch.setattr(ask.Rag, "answers", lambda rag, _: opened.append(rag.settings) or [])
+    ask.main(["ask", "--config", config, *server, "--config.model.patience=900", "who"])
+    assert opened[0].model.patience == 900
 
 
 def test_in_a_notebook_text_is_returned_and_not_printed_into_the_cell(monkeypatch: Any) -> None:
