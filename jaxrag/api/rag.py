@@ -239,8 +239,7 @@ def load(
         are written to a folder in the cache that is named by their content.
       questions: for `jaxrag.run`, beside passages: `jaxrag.Question` with gold answers.
 
-    Raises:
-      InputError: no such file, variant or setting, or the config describes no run of a method.
+    InputError for no such file, variant or setting, or a config that describes no run of a method.
     """
     if isinstance(source, str):
         settings = load_config(source, kind=Run)

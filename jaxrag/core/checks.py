@@ -29,7 +29,7 @@ def check_positive(**values: float) -> None:
     """InputError for numbers, named as their settings, that are not finite or not above 0."""
     for name, value in values.items():
         if not 0 < value < math.inf:
-            raise InputError(f"{name} is {value}; it must be above 0.")
+            raise InputError(f"{name} is {value}; it must be above 0 and finite.")
 
 
 def check_range(high: float = math.inf, /, **values: float) -> None:

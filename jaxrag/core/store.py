@@ -142,8 +142,7 @@ class Store:
       path: the file, created if missing; None for a store in memory. One that this process may
         not write, such as in a read-only cache, gives its results and takes none.
 
-    Raises:
-      InputError: the file is not a store, is damaged, or is on a network file system.
+    InputError if the file is not a store, is damaged, or is on a network file system.
     """
 
     def __init__(self, path: str | Path | None) -> None:

@@ -233,7 +233,8 @@ def build_corpus(
 ) -> Passages:
     """Builds a corpus from its published file, or opens it if it is built.
 
-    An interrupted build goes on when it is called again.
+    An interrupted build goes on when it is called again. InputError for no file of a corpus that is
+    not built, a malformed row, another number of passages, or a full disk.
 
     Args:
       name: key of `CORPORA`.
@@ -244,10 +245,6 @@ def build_corpus(
         built already.
       subset: the part to build.
       workers: processes that write; None for one a core, up to 4.
-
-    Raises:
-      InputError: no file of a corpus that is not built, a malformed row, another number of
-        passages, or a full disk.
     """
     corpus, directory = CORPORA[name], corpus_directory(name, cache, subset)
     if is_complete(directory):

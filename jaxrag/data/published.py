@@ -115,8 +115,7 @@ def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
       split: of the folder; also part of the ids of questions that are published without.
       corpus: name of the corpus that is searched, whose gold passages have these ids.
 
-    Raises:
-      InputError: no such file, several, or an unknown form.
+    InputError for no such file, several, or an unknown form.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder (data.path)")

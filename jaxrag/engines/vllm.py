@@ -231,8 +231,7 @@ class Vllm:
     def load(self, cache: Path) -> VllmModel:
         """Starts vLLM on the checkpoint.
 
-        Raises:
-          InputError: vLLM is missing or refuses the settings, or there is no such checkpoint.
+        InputError if vLLM is missing or refuses the settings, or there is no such checkpoint.
         """
         if self.quantization == "int8":
             raise InputError(

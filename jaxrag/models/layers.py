@@ -1,7 +1,4 @@
-"""Layers and activations that several networks share.
-
-Matrices have the [out, in] layout of Hugging Face's checkpoints.
-"""
+"""Layers and activations of several networks; matrices are [out, in], as Hugging Face's."""
 
 from __future__ import annotations
 

@@ -104,10 +104,8 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
 def check(run: Run) -> None:
     """Finds, before anything is loaded, what would stop the run later.
 
-    Raises:
-      InputError: the settings do not meet the method's needs, a package or devices are missing, a
-        checkpoint is not there, or a server lacks the model.
-      EngineDown: a server does not answer.
+    InputError if the settings do not meet the method's needs, a package or devices are missing, a
+    checkpoint is not there, or a server lacks the model; EngineDown if a server does not answer.
     """
     trackers()
     check_needs(run)

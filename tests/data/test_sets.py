@@ -217,6 +217,11 @@ BAD = {
     "option blank": Bad(
         "medmcqa", med({"opd": " "}), "row 1: field 'cop' is 3, whose option is blank"
     ),
+    "counted from 1": Bad(
+        "medmcqa",
+        med({"cop": 1, "exp": "Ans. (a)"}, {"cop": 2, "exp": "Ans is 'b'"}, {"exp": "Ans. d"}),
+        "1 agree with 'cop' counted from 0 and 2 from 1: get the copy that counts from 0",
+    ),
     "no such label": Bad(
         "arc_challenge",
         {"ARC-Challenge-Dev.jsonl": jsonl({**good.ARC[0], "answerKey": "D"})},

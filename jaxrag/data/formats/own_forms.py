@@ -6,6 +6,7 @@ which may be packed; an InputError names file, row and field.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from jaxrag.types import InputError, Passage, Question
 _BATCH = 1024  # rows of a parquet file decoded at a time
 _MOST_BYTES = 100_000_000  # of the file of paragraphs, which has some 10 MB
 _OPTIONS = ("opa", "opb", "opc", "opd")
+_EXPLAINED = re.compile(
+    r"^\W*ans(?:wer)?\b[\s.:;\-(]*(?:is\b)?[\s.:;\-('\"]*([a-d])\b", re.IGNORECASE
+)
+"""How many explanations begin: "Ans. (b)", "Ans is 'c'", "Answer: D"."""
 
 
 def read_2wiki(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
@@ -79,9 +84,10 @@ def read_parquet(path: Path) -> Iterator[InputLine]:
 def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
     """MedMCQA's parquet files: the explanation (``exp``) is a question's context and gold passage.
 
-    The number of the right option (``cop``) counts from 0. InputError for one above 3, as in copies
-    that count from 1.
+    The number of the right option (``cop``) counts from 0; other copies count from 1. A file whose
+    explanations name the letters ("Ans. (b)") of a count from 1 more often is refused.
     """
+    agreeing = [0, 0]  # from 0, from 1
     for row in read_parquet(paths[0]):
         choices = tuple(row.string(option, optional=True) for option in _OPTIONS)
         cop, explanation = row.integer("cop"), row.string("exp", optional=True)
@@ -89,15 +95,26 @@ def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
             raise row.error("cop", f"is {cop}; it must be the number of an option, from 0 to 3")
         if not choices[cop].strip():
             raise row.error("cop", f"is {cop}, whose option is blank")
+        if named := _EXPLAINED.match(explanation):
+            for base in (0, 1):
+                agreeing[base] += cop - base == "abcd".index(named[1].lower())
         name, text = row.string("id"), row.string("question")
         question = Question(name, text, (choices[cop],), choices, task="multiple_choice")
         title = row.string("subject_name", optional=True)
         passages = (context(title, explanation),) if explanation.strip() else ()
         yield SetRow(question, tuple(GoldPassage(one.id) for one in passages), passages)
+    if agreeing[1] > agreeing[0]:
+        raise InputError(
+            f"{paths[0]}: of the letters that explanations name, {agreeing[0]} agree with 'cop' "
+            f"counted from 0 and {agreeing[1]} from 1: get the copy that counts from 0"
+        )
 
 
 def read_pubhealth(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
-    """PubHealth's true and false claims, by rows from 0; damaged rows are left out and told."""
+    """PubHealth's claims that are true or false, by their rows from 0.
+
+    Claims labelled mixture or unproven are left out, and damaged rows, with a warning.
+    """
     for number, row in enumerate(read_table(paths[0], quoted=True, ragged=True)):
         label = row.string("label", optional="label" in row.fields).strip().lower()
         if label in VERDICTS:

@@ -52,10 +52,7 @@ def locate_towers(checkpoint: str, *, kind: str) -> Path:
 def load_both(
     path: Path, load: Callable[[Path], tuple[_Network, dict[str, Any]]]
 ) -> tuple[_Network, Towers]:
-    """The network and the parameters of two towers, each read by ``load``.
-
-    InputError if the towers differ in their settings.
-    """
+    """The network and two towers, each read by ``load``; InputError if their settings differ."""
     (module, query), (other, passage) = (load(path / side) for side in SIDES)
     if module != other:
         raise InputError(f"{path}: the towers for questions and passages differ in their settings.")

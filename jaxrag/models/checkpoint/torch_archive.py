@@ -1,7 +1,4 @@
-"""Reads tensors from the zip archives that ``torch.save`` writes, such as pytorch_model.bin.
-
-A storage, a file of the archive, is read when one of its tensors is asked for.
-"""
+"""Reads tensors on demand from the zip archives of ``torch.save``, such as pytorch_model.bin."""
 
 from __future__ import annotations
 
