@@ -24,7 +24,7 @@ from jaxrag.experiments.configuration import parse_job, script
 from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
-_PATIENCE = 10.0  # seconds, in place of a run's: who asks sits and waits
+_PATIENCE = 10.0  # seconds; a run, which nobody watches, waits longer
 
 
 def main(argv: Sequence[str]) -> int:

@@ -264,7 +264,7 @@ def problems(
 ) -> dict[str, list[str]]:
     """What stops jobs, found in one pass before the first: messages, each with its jobs' names.
 
-    Servers are not asked; checkpoints below ``root``, the directories' parent, are made by jobs.
+    Servers get no request; checkpoints below ``root``, the directories' parent, are made by jobs.
     """
     found: dict[str, list[str]] = {}
     for path, job in jobs.items():

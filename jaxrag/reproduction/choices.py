@@ -80,7 +80,7 @@ def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
 
 
 def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> None:
-    """InputError if substituted data change nothing, in parts that ``--only`` leaves out either."""
+    """InputError if substituted data change no job of whole tables, whatever ``--only`` names."""
     substitutes = substitutes_of(values)
     if not substitutes.given.keys() & {"data", "folders", "corpus"}:
         return
