@@ -94,7 +94,7 @@ def model_memory(
         return Memory(each, max(vllm_share(settings, devices) - each, row))
     count, each = device_count(settings), whole / settings.tensor_parallel
     row, free = row_bytes(config, size), count * (devices.memory - taken - each)
-    usual = Sizes.fixed() if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
+    usual = Sizes.fixed(whole) if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
     given = (settings.prefill_rows, settings.rows, settings.chunk)
     sizes = Sizes.choose(*given, int(settings.cache_gib * 2**30), usual=usual)
     rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk

@@ -143,7 +143,9 @@ class LocalModel:
         )
         network = DecoderNetwork(decoder, params, mesh, shared_bytes)
         packed = plain_cpu(network)
-        usual = _fitting(decoder.config, precision, params, mesh) or Sizes.fixed(packed=packed)
+        weights = (1 if settings.quantization else precision.itemsize) * decoder.config.parameters
+        usual = _fitting(decoder.config, precision, params, mesh)
+        usual = usual or Sizes.fixed(weights, packed=packed)
         cache_bytes = int(settings.cache_gib * 2**30)
         given = (settings.prefill_rows, settings.rows, settings.chunk, cache_bytes)
         sizes = Sizes.choose(*given, usual=usual)
@@ -411,8 +413,8 @@ class Local:
       rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little more for
         more rows); 0 means 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
       cache_gib: memory for keys and values of these answers in GiB; longer prompts get fewer rows.
-        0 means 1 on CPUs, elsewhere a third of what the devices have free after the parameters,
-        rounded down to a power of two.
+        0 means on CPUs 1, or the bytes of larger weights, elsewhere a third of what the devices
+        have free after the parameters; rounded down to a power of two.
       prefill_rows: prompts read at once; 0 means 8 on CPUs, at most 16 elsewhere.
       chunk: prompts are read in chunks of so many tokens, and padded to a multiple; 0 means 16 on
         one CPU device, 32 on several, 128 elsewhere. A call reads a chunk of each of the

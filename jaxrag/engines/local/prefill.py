@@ -77,10 +77,14 @@ class Sizes:
         return sizes
 
     @classmethod
-    def fixed(cls, *, packed: bool = False) -> Sizes:
-        """Sizes for the kind of device, where its free memory is not known."""
+    def fixed(cls, weights: int = 0, *, packed: bool = False) -> Sizes:
+        """Sizes for the kind of device, where its free memory is not known.
+
+        A step reads all bytes of the ``weights``; so with more of them more rows are worth while.
+        """
         if jax.default_backend() == "cpu":
-            return cls(8, 32, 16 if packed else 32, 1 << 30)
+            cache = max(1 << 30, 1 << weights.bit_length() >> 1)
+            return cls(8, 32, 16 if packed else 32, cache)
         return cls(_PREFILL_ROWS, 128, _CHUNK, 1 << 33)
 
     @classmethod

@@ -355,6 +355,11 @@ def test_any_number_of_decode_rows_has_prefill_rows(decode: int, prefill: int) -
     assert (sizes.decode_rows, sizes.prefill_rows) == (decode, prefill)  # gcd with 8 on CPUs
 
 
+def test_on_a_cpu_the_cache_grows_with_the_weights() -> None:
+    of = {6_200_000_000: 4, 4 << 30: 4, (4 << 30) - 1: 2, 2_000_000_000: 1, 0: 1}  # bytes: GiB
+    assert {size: Sizes.fixed(size).cache_bytes >> 30 for size in of} == of
+
+
 def test_sizes_and_meshes_that_do_not_fit_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
         load_local(directory, prefill_rows=8, rows=12)
