@@ -18,13 +18,7 @@ from jaxrag.core.jsonl_input import read_input, well_named, written_list
 from jaxrag.core.packed_files import open_packed
 from jaxrag.data.conversion import QuestionFiles, convert_corpus
 from jaxrag.data.corpora import TITLE_CORPORA, open_corpus
-from jaxrag.data.dataset import (
-    Dataset,
-    GoldPassage,
-    LabelledQuestion,
-    SetRow,
-    without_themselves,
-)
+from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion, SetRow, without_themselves
 from jaxrag.data.downloads import find_file
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag

@@ -15,13 +15,7 @@ from jaxrag.evaluation import alarms, metrics, precision
 from jaxrag.evaluation.judgements import JUDGED, agreement, judged
 from jaxrag.evaluation.pairing import data_differences, paired_rows
 from jaxrag.evaluation.records import RunRecords, read_run
-from jaxrag.evaluation.significance import (
-    LEVEL,
-    Difference,
-    Interval,
-    intervals,
-    paired_difference,
-)
+from jaxrag.evaluation.significance import LEVEL, Difference, Interval, intervals, paired_difference
 from jaxrag.types import InputError
 
 BASELINE = "standard_rag"

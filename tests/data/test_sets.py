@@ -19,15 +19,7 @@ from jaxrag.data.sets import SETS, PublishedSet
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.types import InputError, Passage
 from tests.data import published_sets as good
-from tests.data.published_sets import (
-    CASES,
-    dpr_training,
-    flashrag,
-    jsonl,
-    parquet,
-    plain,
-    write,
-)
+from tests.data.published_sets import CASES, dpr_training, flashrag, jsonl, parquet, plain, write
 
 
 def files_of(name: str, tmp_path: Path) -> dict[str, dict[str, Path]]:

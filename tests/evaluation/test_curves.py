@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.evaluation.curves import (
-    accepted_curve,
-    ratio_curve,
-    separation,
-    thresholds,
-)
+from jaxrag.evaluation.curves import accepted_curve, ratio_curve, separation, thresholds
 
 
 def test_accepted_by_hand() -> None:

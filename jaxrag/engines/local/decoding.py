@@ -20,13 +20,7 @@ from jaxrag.engines.local.prefill import (
 )
 from jaxrag.engines.prompts import prompt_number
 from jaxrag.models.cache import Cache, place, take
-from jaxrag.models.decoder.decoding import (
-    STEPS,
-    DecodingLimits,
-    DecodingRows,
-    decode,
-    next_token,
-)
+from jaxrag.models.decoder.decoding import STEPS, DecodingLimits, DecodingRows, decode, next_token
 from jaxrag.models.sampling import Repetition, TokenSampling
 
 

@@ -29,12 +29,7 @@ from jaxrag.engines.local.prefill import (
     group_equal,
 )
 from jaxrag.engines.local.shape_invariance import tail_rows
-from jaxrag.engines.prompts import (
-    AnswerReader,
-    PromptEncoder,
-    end_tokens,
-    parse_template_options,
-)
+from jaxrag.engines.prompts import AnswerReader, PromptEncoder, end_tokens, parse_template_options
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
 from jaxrag.models.decoder.config import DecoderConfig

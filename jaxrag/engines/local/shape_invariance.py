@@ -15,12 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoder.decoding import (
-    STEPS,
-    DecodingLimits,
-    DecodingRows,
-    decode,
-)
+from jaxrag.models.decoder.decoding import STEPS, DecodingLimits, DecodingRows, decode
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sampling import TokenSampling
 

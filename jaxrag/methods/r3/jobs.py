@@ -40,13 +40,7 @@ from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, trained
-from jaxrag.runs.loading import (
-    check_model,
-    describe_job,
-    load_data,
-    load_model,
-    open_index_over,
-)
+from jaxrag.runs.loading import check_model, describe_job, load_data, load_model, open_index_over
 from jaxrag.runs.run import Run
 from jaxrag.runs.shares import share_directory
 from jaxrag.steps.episode import answer_question

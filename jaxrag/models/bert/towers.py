@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from jaxrag.models.checkpoint.files import (
-    locate,
-    read_config,
-    replace_directory,
-    write_checkpoint,
-)
+from jaxrag.models.checkpoint.files import locate, read_config, replace_directory, write_checkpoint
 from jaxrag.models.parameters import to_numpy
 from jaxrag.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 from jaxrag.types import InputError

@@ -9,11 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxrag.models.checkpoint.stored import Index, StoredTensor
-from jaxrag.models.checkpoint.tensor_pickle import (
-    StorageRecord,
-    TensorRecord,
-    read_tensor_pickle,
-)
+from jaxrag.models.checkpoint.tensor_pickle import StorageRecord, TensorRecord, read_tensor_pickle
 from jaxrag.types import InputError
 
 _PICKLE, _BYTE_ORDER = "data.pkl", "byteorder"

@@ -26,14 +26,7 @@ from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import (
-    flatten,
-    shapes,
-    template,
-    to_devices,
-    to_numpy,
-    unflatten,
-)
+from jaxrag.models.parameters import flatten, shapes, template, to_devices, to_numpy, unflatten
 from jaxrag.models.quantisation import Quantization, check_quantization, quantise
 from jaxrag.types import InputError
 

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow_datasets as tfds
-from array_record.python.array_record_module import (  # pyright: ignore[reportMissingImports]
-    ArrayRecordReader,
-)
+from array_record.python.array_record_module import ArrayRecordReader  # pyright: ignore[reportMissingImports]
 from etils import epath
 from google.protobuf.message import DecodeError
 from tensorflow_datasets.core.dataset_info import DatasetIdentity

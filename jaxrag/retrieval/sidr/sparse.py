@@ -22,13 +22,7 @@ from jaxtyping import Array, Float, Int, UInt16
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import sparse
-from jaxrag.retrieval.corpus.builds import (
-    WHOLE,
-    BuildPart,
-    ShardedRows,
-    build_arrays,
-    encoded_rows,
-)
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, ShardedRows, build_arrays, encoded_rows
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
 from jaxrag.retrieval.retriever import RankedRows
 from jaxrag.retrieval.sidr.token_search import check_weights

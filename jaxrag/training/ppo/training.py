@@ -32,14 +32,7 @@ from jaxrag.training.ppo.rollouts import (
     token_pairs,
     truncated_examples,
 )
-from jaxrag.training.ppo.step import (
-    Params,
-    PPOState,
-    PPOStep,
-    PPOTraining,
-    make_step,
-    zero_value,
-)
+from jaxrag.training.ppo.step import Params, PPOState, PPOStep, PPOTraining, make_step, zero_value
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import Student
 

@@ -13,12 +13,7 @@ import jax.numpy as jnp
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.prompts import end_tokens
-from jaxrag.models.checkpoint.files import (
-    fingerprint,
-    locate,
-    read_config,
-    replace_directory,
-)
+from jaxrag.models.checkpoint.files import fingerprint, locate, read_config, replace_directory
 from jaxrag.models.decoder.checkpoint import load_decoder, save_decoder
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.precision import compute_dtype

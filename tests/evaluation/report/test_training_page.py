@@ -10,12 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from jaxrag.evaluation.report import svg
-from jaxrag.evaluation.report.training_page import (
-    changed,
-    losses,
-    progress,
-    write_training_report,
-)
+from jaxrag.evaluation.report.training_page import changed, losses, progress, write_training_report
 from jaxrag.evaluation.training_log import alike, changes, is_share, read_training
 from jaxrag.experiments import report
 from jaxrag.types import InputError

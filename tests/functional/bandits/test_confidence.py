@@ -13,13 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import neural_ucb
-from jaxrag.functional.bandits.confidence import (
-    Full,
-    add_gradients,
-    diagonal,
-    full,
-    inverse_of,
-)
+from jaxrag.functional.bandits.confidence import Full, add_gradients, diagonal, full, inverse_of
 from jaxrag.functional.bandits.confidence_dual import dual
 from jaxrag.functional.bandits.fit import newest, replay_fit
 from jaxrag.functional.bandits.networks import mlp

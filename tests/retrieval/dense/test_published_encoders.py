@@ -10,14 +10,7 @@ from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
 from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.published_encoders import (
-    INSTRUCTION,
-    bge,
-    contriever,
-    dpr,
-    e5,
-    nomic,
-)
+from jaxrag.retrieval.dense.published_encoders import INSTRUCTION, bge, contriever, dpr, e5, nomic
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert, small_nomic

@@ -19,12 +19,7 @@ from pathlib import Path
 from jaxrag.core.checks import check_choices, check_limits, check_range
 from jaxrag.core.store import Store, store_path
 from jaxrag.data.dataset import DataSettings
-from jaxrag.data.leakage import (
-    Leakage,
-    dataset_without_leaks,
-    evaluated_sets,
-    write_trained_on,
-)
+from jaxrag.data.leakage import Leakage, dataset_without_leaks, evaluated_sets, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import evaluation_of, over_seeds

@@ -10,11 +10,7 @@ import pytest
 
 from jaxrag.evaluation.report import plots
 from jaxrag.methods.ars.bandit import figures
-from jaxrag.methods.ars.bandit.report import (
-    lambdas,
-    policies,
-    write_bandit_report,
-)
+from jaxrag.methods.ars.bandit.report import lambdas, policies, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
 from jaxrag.methods.ars.bandit.settings import RewardScheme
 from jaxrag.methods.ars.bandit.summary import summarise

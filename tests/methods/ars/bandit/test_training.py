@@ -18,13 +18,7 @@ from jaxrag.methods.ars.bandit.settings import (
     RewardScheme,
     Thompson,
 )
-from jaxrag.methods.ars.bandit.training import (
-    BanditResult,
-    Replay,
-    contexts_of,
-    program,
-    train,
-)
+from jaxrag.methods.ars.bandit.training import BanditResult, Replay, contexts_of, program, train
 from jaxrag.types import InputError
 from tests.methods.ars.bandit import small_table
 
