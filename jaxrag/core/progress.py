@@ -23,6 +23,7 @@ from jaxrag.core.printable import printable, terminal_text
 _LOGGER = logging.getLogger("jaxrag")
 _EVERY = 10.0  # least seconds between lines; the last is written only if the job took longer
 _SOON = 2.0  # until the first line, even if no item is finished: a program may be compiled
+_QUIET = 60.0  # then the longest silence
 
 
 class _StderrHandler(logging.Handler):
@@ -153,25 +154,30 @@ def _bar(job: _Job, label: str, console: Console) -> Iterator[Callable[[float], 
 
 @contextlib.contextmanager
 def _lines(job: _Job, label: str, console: Console) -> Iterator[Callable[[float], None]]:
-    last = job.start
+    last, ended = job.start, threading.Event()
 
     def line(now: float) -> None:
+        nonlocal last
+        last = now
         text = printable(f"{label}: {job.state(now)}")
         print(text, file=console.file or sys.stderr, flush=True)
 
     def update(now: float) -> None:
-        nonlocal last
         if now - last >= _EVERY and job.done + job.fresh < job.total:
-            last = now
             line(now)
 
-    timer = threading.Timer(_SOON, lambda: line(time.monotonic()) if last == job.start else None)
-    timer.daemon = True
-    timer.start()
+    def break_silence() -> None:
+        pause = _SOON
+        while not ended.wait(pause):
+            if (now := time.monotonic()) - last >= pause:
+                line(now)
+            pause = _QUIET
+
+    threading.Thread(target=break_silence, daemon=True).start()
     try:
         yield update
     finally:
-        timer.cancel()
+        ended.set()
     if time.monotonic() - job.start >= _EVERY:
         line(time.monotonic())
 
