@@ -4,6 +4,7 @@ import gc
 import gzip
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -95,3 +96,22 @@ def test_a_client_collected_in_the_loops_own_thread_does_not_stop_it() -> None:
     del client
     loop.call_soon_threadsafe(lambda: (gc.collect(), collected.set()))
     assert collected.wait(30)
+
+
+class Slow(local_http.Handler):
+    """Takes a moment for each request, and refuses the first one for now."""
+
+    def do_GET(self) -> None:
+        with self.counted(self.server.asked, self.path) as number:
+            time.sleep(0.2)
+            self.send(503 if number == 0 else 200, {})
+
+
+def test_a_server_that_failed_gets_half_as_many_requests_at_once() -> None:
+    with local_http.serving(Slow, None, asked=[]) as server:
+        client = HttpClient([server.url], headers={}, timeout=60, patience=60, concurrency=8)
+        client.request("GET", "/x")  # 8 open ones halved, and one more for the prompt answer
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: client.request("GET", "/x"), range(8)))
+        client.close()
+        assert (server.most, len(server.asked)) == (5, 10)
