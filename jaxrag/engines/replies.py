@@ -277,7 +277,10 @@ def _places(
     joined, said = b"".join(pieces), answer.strip().encode()
     ended = over and bool(tokens) and _is_end(tokens, answer if said else reasoning, ends)
     begin, first = joined.rfind(said, 0, starts[-2] if ended else None), 0
-    if reasoning:
+    after = max(begin, 0)
+    # reasoning or marks before the text, which the server has taken out
+    hidden = re.search(rb"\w", joined[:after]) and not joined.lstrip().startswith(said)
+    if reasoning or hidden:
         if begin < 0:
             raise InputError(
                 "The server's log-probabilities of reasoning cannot be told from the answer's, as "
@@ -285,9 +288,7 @@ def _places(
                 "template_options='{\"enable_thinking\": false}', or set logprobs=False."
             )
         first = bisect.bisect_right(starts, begin) - 1 if said else len(tokens)
-    after = max(begin, 0)
-    place = starts[first]
-    stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, place)) >= 0]
+    stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, starts[first])) >= 0]
     if stops:
         at, cutter = min(stops)
         return _Places(first, bisect.bisect_left(starts, at + len(cutter)), False, True)

@@ -125,6 +125,5 @@ def _contained(prediction: str, answers: Sequence[str], *, edge: str) -> bool:
 def _require_sequence(answers: Sequence[str]) -> None:
     if isinstance(answers, str):
         raise InputError(
-            f"answers must be a sequence of strings, not the one string {answers!r} "
-            f"(its characters would be read as answers); pass ({answers!r},)"
+            f"answers must be a sequence of strings, not one string: pass ({answers!r},)."
         )

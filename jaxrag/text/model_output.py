@@ -28,18 +28,20 @@ _TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*\w*\s*$", re.I)
 # marks at which a turn ends or the next begins, where a server leaves them in the text
 _TURN = re.compile(
     r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
-    r"end_of_text|start_header_id|end_response|end_of_turn_token|end_of_solution)\|>|</s>|"
+    r"end_of_text|start_header_id|end_of_turn_token)\|>|</s>|"
     r"<(?:end|start)_of_turn>|<eos>|<｜end▁of▁sentence｜>",
     re.I,
 )
+_WRAPPER = r"</(?:response|output|solution)>|<\|end_(?:of_solution|response)\|>"
+_END = re.compile(rf"{_TURN.pattern}|{_WRAPPER}|\[END FINAL RESPONSE\]", re.I)
 
 
 def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     """Parses the answer in a text; "" if there is none.
 
     Reasoning (with ``opened``, begun by the prompt) is no part of it, nor what follows a mark of
-    the turn's end. A label such as "Answer:" or "**Final answer:**" and emphasis around the whole
-    are removed, but by "text". ``how`` says what is taken:
+    the answer's or the turn's end, a label such as "Answer:" or "**Final answer:**", and emphasis
+    around the whole (but by "text"). ``how`` says what is taken:
 
     - "tags": the text of the last pair of <answer> and </answer> that is not blank, in one line;
       without a pair, the rest of the first line that is not blank after the last <answer>; without
@@ -48,7 +50,7 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     - "text": all of it, without blanks and invisible characters at its ends.
     """
     raw = raw[answer_start(raw, opened=opened) :]
-    raw = _TURN.split(raw, maxsplit=1)[0]
+    raw = _END.split(raw, maxsplit=1)[0]
     if how == "text":
         return _trimmed(raw)
     if how == "tags":

@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import re
 
-_TAGS = r"(?:think(?:ing)?|(?:inner_|internal_)?thoughts?|reason(?:ing)?|scratchpad|analysis"
-_TAGS += r"|seed:think)"
+_TAGS = r"(?:(?:seed:|ifm\|)?think(?:ing|_fast(?:er)?)?|(?:inner_|internal_)?thoughts?"
+_TAGS += r"|reason(?:ing)?|scratchpad|analysis)"
 _CHANNEL = r"<\|channel\|>(?:{})[^<]*<\|message\|>"  # of gpt-oss
 _OPENING = "|".join(
     [
         rf"<\|?{_TAGS}(?:\s+\w+=[^<>\n]*)?\s*\|?>",
-        r"\[THINK\]",
-        "◁think▷",
+        r"\[THINK\]|◁think▷",
         _CHANNEL.format("analysis|commentary"),
         r"<\|channel>thought",
         r"<\|begin_of_thought\|>",  # OpenThinker
         r"<\|START_THINKING\|>",  # Command A
+        r"<\|inner_prefix\|>",  # Apertus
         "<unused94>thought",  # MedGemma
         r"(?<!.)here(?: is|'s) my thought process:",  # Granite
+        r"(?-i:\Aanalysis(?=[A-Z]))",  # gpt-oss's, from a server that leaves control tokens out
     ]
 )
 _CLOSING = "|".join(
     [
         rf"<(?:/\|?|\|/){_TAGS}\s*\|?>",
-        r"\[/THINK\]",
-        "◁/think▷",
+        r"\[/THINK\]|◁/think▷|<unused95>",
         _CHANNEL.format("final"),
         r"<channel\|>",
-        r"<\|end_of_thought\|>(?:\s*<\|begin_of_solution\|>)?",
-        r"<\|END_THINKING\|>(?:\s*<\|START_RESPONSE\|>)?",
-        "<unused95>",
-        r"(?<!.)here(?: is|'s) my response:",
-        "(?<=.)assistantfinal",  # gpt-oss's, from a server that leaves control tokens out
+        r"<\|(?:end_of_thought|END_THINKING|inner_suffix)\|>",
+        r"(?<!.)here(?: is|'s) my response:|\[BEGIN FINAL RESPONSE\]",
+        "(?<=.)assistantfinal",
     ]
 )
-_MARK = re.compile(rf"(?P<opening>{_OPENING})|(?:{_CLOSING})\s*", re.I)
+# what Granite, ERNIE, Marco-o1, OpenThinker and Command A write before the answer
+_WRAPPER = r"<\|?(?:response|output|solution|start_response|begin_of_solution)\|?>\s*"
+_MARK = re.compile(rf"(?P<opening>{_OPENING})|(?:{_CLOSING})\s*(?:{_WRAPPER})?", re.I)
 
 MARK_TOKENS = frozenset(
     {
         *("<think>", "</think>", "[THINK]", "[/THINK]", "<|channel|>", "<|message|>"),
         *("<|START_THINKING|>", "<|END_THINKING|>", "<unused94>", "<unused95>"),
+        *("<|inner_prefix|>", "<|inner_suffix|>"),
     }
 )
 """Marks, or parts of them, that are special tokens of some tokenizers."""

@@ -646,6 +646,7 @@ MODES: dict[str, Mode] = {
         functools.partial(thinking, field="reasoning_content"), settings=ROOM
     ),
     "thoughts in reasoning": Mode(functools.partial(thinking, field="reasoning"), settings=ROOM),
+    "thoughts hidden by the server": Mode(functools.partial(thinking, field="x"), settings=ROOM),
     "thoughts in the text": Mode(
         lambda asked: thinking_aloud(asked, f"<think>\n{THOUGHTS}\n</think>\n\n"), settings=ROOM
     ),
