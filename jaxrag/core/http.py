@@ -169,7 +169,7 @@ class HttpClient:
         read: Callable[[dict[str, Any]], T] = lambda answer: answer,
         patience: float | None = None,
     ) -> T:
-        """The JSON object of a response, passed through ``read``.
+        """The JSON object of a response, or {"data": its list}, passed through ``read``.
 
         If that raises `TransientError`, the request is retried. ``path`` is below the servers'
         addresses, ``body`` sent as JSON, ``parameters`` as the query; ``patience`` replaces the
@@ -278,6 +278,7 @@ class HttpClient:
             value = parse_json(data)
         except ValueError:
             value = None
+        value = {"data": value} if isinstance(value, list) else value  # as Together lists models
         if not isinstance(value, dict):
             raise TransientError(f"{where} answers something else than a JSON object: {quote}")
         return value
@@ -384,7 +385,7 @@ def _pause(failures: int) -> float:
 
 
 _OTHERS = bytes(c for c in range(256) if chr(c) not in string.ascii_lowercase + string.digits)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2})|[nrtbf])", re.IGNORECASE)
+_ESCAPE = re.compile(r"(?:\\u|u\+)([0-9a-f]{4})|[\\0]x([0-9a-f]{2})|\\[nrtbf]", re.IGNORECASE)
 _TAG = re.compile("<[^<>]*>")
 _LONG_NUMBER = re.compile("&#x?[0-9a-f]{40,}", re.IGNORECASE)  # of no character
 
@@ -393,7 +394,7 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
     """Whether a text has a secret in it, however it is spelt.
 
     Only letters and digits count, of the text with and without tags, after escapes of JSON,
-    addresses and HTML up to three deep. A secret may be in hexadecimal or base64, too.
+    addresses and HTML up to three deep. A secret may be in base64 or a list of codes, too.
     """
     forms = {_alphanumeric(form) for secret in secrets for form in _encoded(secret)}
     forms = {form for form in forms if len(form) >= _SHORT // 2}
@@ -407,10 +408,8 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        return chr(int(match[1] or match[2] or "20", 16))
-
-    text = _ESCAPE.sub(character, re.sub(r"\\+", r"\\", text))
+    text = re.sub(r"\\+", r"\\", text)
+    text = _ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or "20", 16)), text)
     return html.unescape(_LONG_NUMBER.sub("", urllib.parse.unquote(text)))
 
 
@@ -419,8 +418,9 @@ def _alphanumeric(text: str) -> bytes:
 
 
 def _encoded(secret: str) -> list[str]:
-    """A secret as it is, in hexadecimal, and in base64, wherever it begins in the encoded text."""
-    data, forms = secret.encode(), [secret, secret.encode().hex()]
+    """A secret as it is, as codes of three bases, and in base64, wherever that begins in a text."""
+    data = secret.encode()
+    forms = [secret, data.hex(), "".join(map(str, data)), "".join(f"{c:03o}" for c in data)]
     for before in range(3):  # bytes before it in a group of three; characters shared with others go
         whole = base64.b64encode(bytes(before) + data).decode()
         forms.append(whole[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])

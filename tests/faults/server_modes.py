@@ -178,7 +178,8 @@ class Handler(local_http.Handler):
             self.send(models, {"error": {"message": "no such key", "code": models}})
         else:
             own = {"max_model_len": 4096, "owned_by": self.server.mode.owner}
-            self.send(200, {"data": [{"id": name, **own} for name in models]})
+            listed = [{"id": name, **own} for name in models]
+            self.send(200, listed if self.server.mode.owner == "together" else {"data": listed})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -741,6 +742,7 @@ MODES: dict[str, Mode] = {
         models=("other",), right=(Refused("no model 'tiny'", stops=True, first=True),)
     ),
     "a list without models": DTR(models=()),
+    "a list of models alone": DTR(owner="together"),
     "no such model": DTR(
         always((404, {"error": {"message": "The model `tiny` does not exist."}})),
         (Refused("does not exist|no model"),),
