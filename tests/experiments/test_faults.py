@@ -6,8 +6,6 @@ Processes that are killed have their tests in test_kill.py, servers that fail in
 import contextlib
 import dataclasses
 import io
-import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -131,9 +129,6 @@ def test_a_full_disk(small: Small, disk: Callable[[int], Path], kilobytes: int) 
     assert next((part for below, part in WRITTEN if kilobytes < below), "") in said
 
 
-# ---------------------------------------------------------------------------- a damaged store
-
-
 # ---------------------------------------------------------------------------- two at a time
 
 
@@ -155,65 +150,3 @@ def test_two_runs_on_one_store(small: Small, tmp_path: Path) -> None:
         assert (tmp_path / name / "answers.jsonl").read_bytes() == small.answers
     with contextlib.redirect_stdout(io.StringIO()):
         assert store_command(["store", "verify", str(tmp_path / "cache" / "store.sqlite")]) == 0
-
-
-# ---------------------------------------------------------------------------- a method that fails
-
-FRAGILE = """
-import dataclasses
-import json
-from pathlib import Path
-
-
-from jaxrag.steps.reader import Reader
-from jaxrag.runs.run import Run
-from jaxrag.data.folder import (Folder)
-from jaxrag.engines.local.engine import Local
-
-HERE = Path({here!r})
-BROKEN = {broken}
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    name = "fragile"
-
-    reader: Reader
-
-    async def answer(self, episode):
-        reply = await episode.answer()
-        with (HERE / "asked").open("a") as asked:
-            asked.write(episode.question.id + "\\n")
-        if episode.question.id in BROKEN:
-            raise KeyError("no luck with " + episode.question.id)
-        return reply
-
-
-def get_config():
-    reader = Reader(prompts=str(HERE / "prompts.toml"), answer_tokens=6)
-    return Run(Config(reader), Folder(str(HERE / "data")), Local(str(HERE / "model")), live=10)
-"""
-
-
-def test_a_method_that_fails_on_one_question_in_a_hundred(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    config, asked = write_small_run(here, questions=200), here / "asked"
-    broken = ["q37", "q137"]
-    config.write_text(FRAGILE.format(here=str(here), broken=broken))
-    code, errors = run(config, tmp_path / "run", tmp_path / "cache")
-    assert code == 1 and "Traceback" not in errors and errors.count("failed") == 2
-    records = {record["question_id"]: record for record in read_run(tmp_path / "run").records}
-    assert len(records) == 200
-    failed = {name: record["error"] for name, record in records.items() if "error" in record}
-    assert failed == {name: f"KeyError: 'no luck with {name}'" for name in broken}
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["answered"] == 198
-
-    config.write_text(FRAGILE.format(here=str(here), broken=[]))
-    asked.unlink()
-    assert run(config, tmp_path / "run", tmp_path / "cache")[0] == 0
-    assert asked.read_text().split() == broken
-    assert run(config, tmp_path / "whole", tmp_path / "other")[0] == 0
-    answers = [(tmp_path / name / "answers.jsonl").read_bytes() for name in ("run", "whole")]
-    assert answers[0] == answers[1] and answers[0].count(b"\n") == 200
-    shutil.rmtree(tmp_path / "cache")

@@ -10,7 +10,7 @@ from jaxrag.engines.scheduler import gather
 from jaxrag.evaluation import metrics
 from jaxrag.steps import gates, retrieve_and_read
 from jaxrag.steps.episode import Episode, Gate, Pool, Scored
-from jaxrag.steps.reader import NO_ANSWER, Reader, Reply
+from jaxrag.steps.reader import NO_ANSWER, Reader
 from jaxrag.steps.tools import ModelHelper, Needs, needs_of
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run, run_episode, tools_of
 from tests.steps.closed_questions import CHOICE
@@ -23,38 +23,6 @@ READER = Reader(prompts="dtr")
 
 def index():
     return ScriptedIndex(PASSAGES, QUERIES)
-
-
-@dataclasses.dataclass(frozen=True)
-class Twice:
-    """Answers directly, then from the passages found by that answer and the question."""
-
-    name = "twice"
-    needs = Needs(search=True)
-
-    k: int = 2
-    reader: Reader = READER
-
-    async def answer(self, episode: Episode) -> Reply:
-        first = await episode.direct()
-        pool = await episode.search(f"{first.text}: {episode.question.text}", self.k)
-        return await episode.answer(pool)
-
-
-def test_a_method_of_ten_lines_is_recorded_whole():
-    model = ScriptedModel({"stated above": "Paris", "single word": ("Rome", [0.5, 0.5])})
-    outcome = run(Twice(), model, index())
-    trace = outcome.value.trace
-    assert outcome.value.text == "Paris" and outcome.cost["llm_calls"] == 2
-    assert trace["task"] == "open" and trace["direct"]["text"] == "Rome"
-    assert len(trace["direct"]["logprobs"]) == 2 and trace["answer"]["text"] == "Paris"
-    scores = pytest.approx([1, 0.985], abs=1e-3)  # cos 0 and cos 10 degrees
-    search = {"path": "q", "query": "Rome: Where is it?", "ids": ["c", "b"], "scores": scores}
-    assert trace["searches"] == [search]
-    assert trace["selected"] == {"ids": ["c", "b"], "scores": scores}
-    assert metrics.gate({"trace": trace}) == {"trigger": 1, "retriever_activation": 1}
-    record = {"trace": trace, "gold_passages": ["b", "d"]}
-    assert metrics.retrieval(record)["pool_recall"] == 0.5
 
 
 def test_searches_are_in_the_order_of_their_calls():

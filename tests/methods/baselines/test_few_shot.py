@@ -35,10 +35,3 @@ def test_one_call_and_no_search(name, question, said, text, task):
     assert len(demonstrations) >= 3
     assert all(user in asked and reply in asked for user, reply in demonstrations)
     assert ("B: in Rome" in asked) == (task == "multiple_choice")
-
-
-@pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
-def test_closed_questions_have_their_own_token_limit(question, most):
-    model = ScriptedModel("A")
-    run(few_shot.Config(Reader("baselines", closed_tokens=5)), model, question=question)
-    assert model.settings[0]["max_new_tokens"] == most

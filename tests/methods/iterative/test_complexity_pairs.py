@@ -57,16 +57,6 @@ def test_a_question_without_label_is_left_out():
     assert pair_line(record(None, None), adaptive_labels.Config()) is None
 
 
-def test_held_out_questions_are_drawn_by_ids():
-    method = adaptive_labels.Config(held_out=0.25)
-    lines = [pair_line(record("none", "none", f"q{i}"), method) for i in range(400)]
-    held = [line["question_id"] for line in lines if line and line["part"] == "held_out"]
-    assert 60 < len(held) < 140  # 100 are expected, with a standard deviation of 8.7
-    fewer = dataclasses.replace(method, held_out=0.1)
-    again = [pair_line(record("none", "none", f"q{i}"), fewer) for i in range(400)]
-    assert {line["question_id"] for line in again if line and line["part"] == "held_out"} < {*held}
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A run of labels by a small model with random weights."""

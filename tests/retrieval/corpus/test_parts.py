@@ -106,12 +106,6 @@ def test_locks_keep_builds_apart(tmp_path):
     assert build(tmp_path, BuildPart(1, 3)) > 0
 
 
-@pytest.mark.parametrize(("number", "count"), [(2, 2), (-1, 2), (0, 0)])
-def test_invalid_parts(number, count):
-    with pytest.raises(InputError, match="numbered from 0"):
-        BuildPart(number, count)
-
-
 # Processes of their own
 
 

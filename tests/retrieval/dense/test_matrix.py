@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval.dense.matrix import open_matrix, rank
+from jaxrag.retrieval.dense.matrix import rank
 from jaxrag.types import InputError, Ranking
 from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, build_matrix, numbered
 
@@ -30,17 +30,6 @@ def test_rows_are_the_passages_vectors(count, shard_rows, block, dtype, data) ->
         assert np.array_equal(matrix.stored(rows), expected[rows])
         start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
         assert np.array_equal(matrix[start:stop], expected[start:stop])
-
-
-def test_refuses_directories_without_an_index(tmp_path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds no index"):
-        build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
-    with pytest.raises(InputError, match="build it first"):
-        open_matrix(tmp_path / "nothing", FakePassages(3), FakeEncoder())
-    with pytest.raises(InputError, match="is a file"):
-        build_matrix(FakePassages(3), FakeEncoder(), tmp_path / "notes.txt")
-    assert {path.name for path in tmp_path.iterdir()} <= {"notes.txt", ".lock"}
 
 
 def test_refuses_bad_sizes_and_an_empty_corpus(tmp_path) -> None:

@@ -104,8 +104,3 @@ def test_incomplete_tables_are_refused(name: str, path: Path) -> None:
     break_it(path)
     with pytest.raises(InputError, match=message):
         read_table(path, arms=3)
-
-
-def test_a_table_with_another_number_of_arms_is_refused(path: Path) -> None:
-    with pytest.raises(InputError, match=r"rewards for 3 rewrites, but .* 10 arms"):
-        read_table(path, arms=10)

@@ -41,12 +41,6 @@ def test_chosen_k_by_hand(bandit: TrainedBandit) -> None:
     assert swapped.choose(CONTEXTS).tolist() == [2, 2, 1, 3]
 
 
-def test_k_does_not_depend_on_the_batch(bandit: TrainedBandit) -> None:
-    together = bandit.choose(CONTEXTS)
-    alone = [int(bandit.choose(row[None])[0]) for row in CONTEXTS]
-    assert together.tolist() == alone
-
-
 def test_the_choice_of_a_second_question_compiles_nothing(bandit: TrainedBandit) -> None:
     compiled = []
     again = bandit._replace(params=jax.tree.map(lambda leaf: leaf + 0, PARAMS))

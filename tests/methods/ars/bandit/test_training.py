@@ -112,15 +112,6 @@ def test_training_learns_a_learnable_table(table: RewardTable, policy: NeuralUcb
     assert len(found.played) == SHORT.epochs
 
 
-def test_a_high_penalty_keeps_one_rewrite(table: RewardTable) -> None:
-    # At lambda 1 K = 1 pays 0 or -1, and K = 3 at most -2.
-    found = trained(table, scheme=RewardScheme(penalty=1.0))
-    assert set(found.chosen) == {1}
-    free = trained(table, scheme=RewardScheme(penalty=0.0))
-    assert free.test[-1] == pytest.approx(1.0)
-    assert set(free.chosen) == {1, 3}
-
-
 def test_the_trained_bandit_chooses_as_the_last_epoch_did(table: RewardTable) -> None:
     for dimensions in (0, 4):  # all four axes turn the contexts, and need no other program
         found = trained(table, training=dataclasses.replace(SHORT, dimensions=dimensions))

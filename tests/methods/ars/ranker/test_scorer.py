@@ -65,14 +65,6 @@ def test_identity_depends_on_all_that_determines_scores(start: str, trained: str
     assert rankers.load(trained).identity == made[5].identity
 
 
-def test_with_params_changes_scores(start: str) -> None:
-    begun = rankers.begin(start, max_length=16)
-    twice = jax.tree.map(lambda x: x, begun.params)
-    twice["classifier"] = {name: 2 * x for name, x in begun.params["classifier"].items()}
-    found = rankers.with_params(begun, twice, "twice").score([QUESTION] * 4, REWRITES)
-    np.testing.assert_allclose(found, 2 * begun.score([QUESTION] * 4, REWRITES), rtol=1e-5)
-
-
 def test_invalid_input_is_refused(start: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a trained ranker"):
         rankers.load(start)
