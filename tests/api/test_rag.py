@@ -150,6 +150,17 @@ def test_bad_input_is_named(config: str) -> None:
         jaxrag.compare("nowhere")
 
 
+def test_a_failing_model_raises(config: str, monkeypatch: Any) -> None:
+    from jaxrag.engines.local.engine import LocalModel
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(LocalModel, "generate_each", fails)
+    with pytest.raises(RuntimeError, match="no luck"):
+        jaxrag.load(config).answer(Question("new", "a question that no store has", ()))
+
+
 def test_the_script_prints_the_trace(config: str, capsys: Any) -> None:
     assert ask.main(["ask", "--config", config, "is a b 1", "is b c 2"]) == 0
     shown = capsys.readouterr().out

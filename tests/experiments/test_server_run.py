@@ -92,3 +92,24 @@ def test_an_alarm_stands_under_the_table_in_the_report_and_in_the_metrics(
     assert found["questions"]["cut"] == 30 and found["raised"]["cut"].startswith(says)
     write_report([tmp_path / "run"], tmp_path / "report.html")
     assert all(says in (tmp_path / f"report{end}").read_text() for end in (".html", ".md"))
+
+
+def test_a_method_that_scores_texts_is_refused_at_a_chat_endpoint(
+    config: Path, tmp_path: Path
+) -> None:
+    changed = config.read_text().replace("tokenizer=HERE + '/model'", "tokenizer=''")
+    config.write_text(changed.replace("get_config(", "_first("))
+    with config.open("a") as file:
+        file.write(
+            "\nfrom jaxrag.methods.baselines import replug\n"
+            "def get_config():\n"
+            "    run = _first()\n"
+            "    return dataclasses.replace(run, method=replug.Config(reader=run.method.reader))\n"
+            "import dataclasses\n"
+        )
+    with (
+        serving(max_length=1024) as server,
+        pytest.raises(Exception, match="compares the log-probabilities of given texts"),
+    ):
+        run(config, tmp_path / "run", server)
+    assert not (tmp_path / "run").exists()

@@ -7,10 +7,14 @@ import pytest
 
 from jaxrag.configs import dtr, pairs
 from jaxrag.configs.papers import ALL
+from jaxrag.configs.papers.pairs import TABLES
 from jaxrag.data.draw import Draw
+from jaxrag.reproduction.cells import table_cells
+from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.printed.tables import printed_tables
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.steps.candidates import FixedMix
+from tests.reproduction.test_gate_figures import write
 
 BASELINES = ("no_retrieval", "standard_rag", "rerank", "hyde", "q2d", "cot", "dpr_ais")
 
@@ -59,3 +63,16 @@ def test_alpha_is_fitted_on_five_thousand_training_questions() -> None:
     assert (source.name, source.split) == ("hotpotqa", "train")
     (other,) = runs("dtr/figure7")
     assert other.run.method.reader.prompts == "dtr" and job.run.method.reader.prompts == "pairs"
+
+
+@pytest.mark.parametrize("dataset, value", [("nq", 0.5), ("hotpotqa", 1.0)])
+def test_f1_is_the_mean_over_aliases_where_the_paper_prints_that(
+    dataset: str, value: float, tmp_path: Path
+) -> None:
+    # one question with the aliases Lima and Oslo, answered by Lima: mean 1 / 2, best 1
+    write(tmp_path / "run", "1", aliases=("Lima", "Oslo"), dataset=dataset)
+    results = {(0, f"paper-{dataset}"): Results({JOB: tmp_path / "run"})}
+    printed = printed_tables()["pairs/table2"]
+    cells = table_cells(TABLES["pairs/table2"], printed, "paper", results)
+    (f1,) = (cell for cell in cells if cell.metric == "F1" and cell.ours)
+    assert f1.ours is not None and f1.ours.interval.mean == value
