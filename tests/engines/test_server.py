@@ -225,33 +225,12 @@ def test_identity_does_not_contain_addresses(tokenizer: str, tmp_path: Path) -> 
 
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-BEGIN = {
-    "type": "TemplateProcessing",
-    "single": [
-        {"SpecialToken": {"id": "<|end|>", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-    ],
-    "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
-    "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [258], "tokens": ["<|end|>"]}},
-}
 
 
 @pytest.mark.parametrize(
     ("file", "change"),
     [
         (TOKENIZER, {"normalizer": {"type": "Lowercase"}}),
-        (
-            TOKENIZER,
-            {
-                "pre_tokenizer": {
-                    "type": "ByteLevel",
-                    "add_prefix_space": True,
-                    "trim_offsets": True,
-                    "use_regex": True,
-                }
-            },
-        ),
-        (TOKENIZER, {"post_processor": BEGIN}),
         (TOKENIZER, {"decoder": {"type": "Fuse"}}),
         (TOKENIZER, {"added_tokens": []}),
         (SETTINGS, {"bos_token": "<|end|>"}),

@@ -164,17 +164,21 @@ def _loaded(noted: NotedParts, monkeypatch: Any, tmp_path: Path, reranker: Any =
     return noted.order
 
 
-def test_the_language_model_is_loaded_last(monkeypatch: Any, tmp_path: Path) -> None:
-    """It chooses the sizes of its batches by what index, reranker and helpers leave of a device."""
-    order = _loaded(NotedParts(), monkeypatch, tmp_path)
-    assert order == ["index", "reranker", "helper", "language model"]
-
-
-def test_a_server_that_is_not_there_is_found_before_an_index_is_built(
-    monkeypatch: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("checkpoint", "reranker", "order"),
+    [
+        # last, so that it sizes its batches by what index, reranker and helpers leave of a device
+        ("", None, ["index", "reranker", "helper", "language model"]),
+        # without a checkpoint it is a server's, which may not be there: before an index is built
+        (None, None, ["language model", "index", "reranker", "helper"]),
+        # as the reranker it is loaded once
+        ("", QueryLikelihood(), ["index", "language model", "helper"]),
+    ],
+)
+def test_when_the_language_model_is_loaded(
+    checkpoint: str | None, reranker: Any, order: list[str], monkeypatch: Any, tmp_path: Path
 ) -> None:
-    order = _loaded(NotedParts(checkpoint=None), monkeypatch, tmp_path)
-    assert order == ["language model", "index", "reranker", "helper"]
+    assert _loaded(NotedParts(checkpoint=checkpoint), monkeypatch, tmp_path, reranker) == order
 
 
 def test_a_missing_checkpoint_is_found_before_an_index_is_built(
@@ -184,13 +188,6 @@ def test_a_missing_checkpoint_is_found_before_an_index_is_built(
     with pytest.raises(InputError, match=r"No checkpoint at .*nowhere"):
         _loaded(noted, monkeypatch, tmp_path)
     assert noted.order == []
-
-
-def test_a_reranker_that_is_the_language_model_has_it_loaded_once(
-    monkeypatch: Any, tmp_path: Path
-) -> None:
-    order = _loaded(NotedParts(), monkeypatch, tmp_path, QueryLikelihood())
-    assert order == ["index", "language model", "helper"]
 
 
 def test_a_model_without_the_log_probabilities_that_a_method_needs_is_refused(

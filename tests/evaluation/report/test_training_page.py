@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +14,7 @@ from jaxrag.evaluation.training_log import alike, changes, is_share, read_traini
 from jaxrag.experiments import report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
+from tests.evaluation.report.test_page import outline
 
 
 def training(path: Path, *, seed: int = 0, steps: int = 4, rate: float = 1e-5, **each: Any) -> Path:
@@ -67,22 +67,6 @@ def test_steps_and_losses(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-class Outline(HTMLParser):
-    """Tags and text of a page."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "set <b>&|</b> recall@1"
     values = {name: ([0, 1, 0, 1], [1, 1, 0, 1]), "f": ([0.5] * 4, [0.5] * 4)}
@@ -91,9 +75,10 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = [word for path in paths for word in ("--runs", str(path))]
     assert report.main(["report", *words, f"--out={out}"]) == 0
     assert "75.0 [25.0, 100.0]" in capsys.readouterr().out
-    page = Outline(out.read_text())
-    assert page.tags.count("figure") == 3  # loss, two evaluated metrics
-    assert "b" not in page.tags and name in page.text and "3 seeds" in page.text
+    page = outline(out.read_text())
+    tags, text = [tag for tag, _ in page.tags], "".join(page.text)
+    assert tags.count("figure") == 3  # loss, two evaluated metrics
+    assert "b" not in tags and name in text and "3 seeds" in text
     table = out.with_suffix(".md").read_text()
     assert r"| 3 seeds | set &lt;b>&amp;\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
     ElementTree.fromstring(progress([read_training(path) for path in paths], name))

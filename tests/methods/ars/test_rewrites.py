@@ -34,41 +34,32 @@ def test_lines_without_numbers(mark):
     assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
 
 
-def test_rewrites_on_one_line():
-    raw = "1. Who is its author? 2. Which person wrote it? 3. Whose work is it?"
-    assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
-
-
-def test_numbers_within_a_rewrite_are_kept():
-    raw = "1. Who won in 1998?\n2. Who won the 1998. edition?\n3. Is 2. the answer to 1+1?"
-    found, filled = parse_rewrites(raw, ASKED, 3)
-    assert (found, filled) == (
-        ("Who won in 1998?", "Who won the 1998. edition?", "Is 2. the answer to 1+1?"), 0,
-    )  # fmt: skip
-
-
-def test_missing_rewrites_are_filled_in():
-    # 2 is empty, 3 repeats 1 but for case and punctuation: two are left of five. The question is
-    # no rewrite yet, so it comes next, and then the two again.
-    raw = "1. Who is its author?\n2.\n3. who is its author\n4. Whose work is it?"
-    given = ("Who is its author?", "Whose work is it?")
-    assert parse_rewrites(raw, ASKED, 5) == ((*given, ASKED, *given[:1], given[1])[:5], 3)
-
-
-def test_the_question_itself_is_filled_in_once():
-    raw = "1. Who wrote it?\n2. Whose work is it?"  # the first is the question again
-    assert parse_rewrites(raw, ASKED, 4).texts == (
-        "Who wrote it?", "Whose work is it?", "Who wrote it?", "Whose work is it?",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("raw", ["", "\n \n", "1.\n2.", "Here they are:"])
-def test_unparsable_output_gives_the_question(raw):
-    assert parse_rewrites(raw, ASKED, 3) == ((ASKED,) * 3, 3)
-
-
-def test_surplus_rewrites_are_dropped():
-    assert parse_rewrites("\n".join(WANTED), ASKED, 2) == (WANTED[:2], 0)
+@pytest.mark.parametrize(
+    ("raw", "wanted"),
+    [
+        ("1. Who is its author? 2. Which person wrote it? 3. Whose work is it?", (*WANTED, 0)),
+        (
+            "1. Who won in 1998?\n2. Who won the 1998. edition?\n3. Is 2. the answer to 1+1?",
+            ("Who won in 1998?", "Who won the 1998. edition?", "Is 2. the answer to 1+1?", 0),
+        ),
+        # 2 is empty, 3 repeats 1 but for case and punctuation: two are left of five. The question
+        # is no rewrite yet, so it comes next, and then the two again.
+        (
+            "1. Who is its author?\n2.\n3. who is its author\n4. Whose work is it?",
+            (WANTED[0], WANTED[2], ASKED, WANTED[0], WANTED[2], 3),
+        ),
+        # the first is the question again
+        (
+            "1. Who wrote it?\n2. Whose work is it?",
+            ("Who wrote it?", WANTED[2], "Who wrote it?", WANTED[2], 2),
+        ),
+        *((raw, (ASKED, ASKED, ASKED, 3)) for raw in ("", "\n \n", "1.\n2.", "Here they are:")),
+        ("\n".join(WANTED), (*WANTED[:2], 0)),
+    ],
+)
+def test_rewrites_by_hand(raw, wanted):
+    *texts, filled = wanted
+    assert parse_rewrites(raw, ASKED, len(texts)) == ((*texts,), filled)
 
 
 def test_an_incomplete_last_line_is_dropped():

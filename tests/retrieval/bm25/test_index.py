@@ -3,8 +3,6 @@ import importlib.metadata
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -128,33 +126,6 @@ def test_titles_are_indexed_and_words_stemmed(tmp_path) -> None:
 
 def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (directory / "bm25").iterdir()}
-
-
-BUILD = """
-import sys
-from jaxrag.retrieval.bm25.index import Bm25Index
-from tests.retrieval.fakes import FakePassages
-texts = sys.argv[2:]
-print(Bm25Index.open(sys.argv[1], FakePassages(len(texts), texts)).identity)
-"""
-
-
-def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None:
-    here = Bm25Index.open(tmp_path / "here", FakePassages(len(TEXTS), TEXTS))
-    other = (
-        "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    )  # sets of words are ordered by it
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(tmp_path / "there"), *TEXTS],
-        env=os.environ | {"PYTHONHASHSEED": other},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == here.identity
-    assert files(tmp_path / "here") == files(tmp_path / "there")
-    assert {name.rpartition(".")[2] for name in files(tmp_path / "here")} == {"npy", "json"}
 
 
 def test_identity_depends_on_corpus_and_settings(tmp_path) -> None:

@@ -174,22 +174,18 @@ def test_rollouts_have_the_sampled_tokens(student: Student) -> None:
     assert target_mask(pairs).tolist() == [[True, True, False, False], [True] * 4]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_non_finite_rewards_are_refused(bad: float) -> None:
-    some = [Question("q1", "?", ("a",)), Question("q2", "?", ("a",))]
-    with pytest.raises(InputError, match=r"Step 9: the reward of question q2 is (nan|inf)"):
-        checked_rewards([1.0, bad], some, 9)
-    with pytest.raises(InputError, match=r"Step 9: .*shape \(1,\) for 2 texts"):
-        checked_rewards([1.0], some, 9)
-
-
-def test_a_nan_reward_stops_the_training(student: Student, tmp_path: Path) -> None:
+def test_a_reward_that_is_no_number_stops_the_training(student: Student, tmp_path: Path) -> None:
     def reward(questions: Any, texts: Any) -> Any:
-        return [math.nan] * len(questions), [{} for _ in questions]
+        return [math.inf] * len(questions), [{} for _ in questions]
 
-    with pytest.raises(InputError, match="Step 1: the reward of question toy"):
+    with pytest.raises(InputError, match=r"Step 1: the reward of question toy.* is inf"):
         ppo.train(SOME, student, reward, HOW, tmp_path)
     assert not (tmp_path / ROLLOUTS).exists()
+    some = [Question("q1", "?", ("a",)), Question("q2", "?", ("a",))]
+    with pytest.raises(InputError, match=r"Step 9: the reward of question q2 is nan"):
+        checked_rewards([1.0, math.nan], some, 9)
+    with pytest.raises(InputError, match=r"Step 9: .*shape \(1,\) for 2 texts"):
+        checked_rewards([1.0], some, 9)
 
 
 def test_mean_metrics_average_numbers_and_booleans() -> None:
