@@ -358,7 +358,6 @@ def test_questions_that_fail_are_an_exit_code(
         (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
         (["pairs/table4", "--prompts=dtr"], "--prompts is 'dtr': give NAME=FILE"),
         (["pairs/table4", "--prompts=dtr=x"], "'dtr', which none of these jobs uses: they use"),
-        (["pairs/table4", "--scale=smal"], "Nearest: small"),
     ],
 )
 def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:

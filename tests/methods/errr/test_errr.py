@@ -1,11 +1,11 @@
-"""ERRR on scripts: four steps, what each is shown, and pairs for distillation."""
+"""ERRR on scripts: four steps, what each is shown, and pairs for distillation; RRR, its two."""
 
 import json
 
 import pytest
 
-from jaxrag.methods.errr import errr, errr_pairs
-from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
+from jaxrag.methods.errr import errr, errr_pairs, rrr
+from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.reader import Reader
 from jaxrag.steps.tools import LanguageModelTool, needs_of
@@ -84,8 +84,9 @@ def test_an_empty_document_is_replaced_by_the_question():
     assert optimizing.startswith("Context: Where is it?\n")
 
 
-def test_the_question_can_be_searched_too():
-    config = errr.Config(search=SEARCH, search_question=True, reader=READER)
+@pytest.mark.parametrize("method", [errr, rrr])
+def test_the_question_can_be_searched_too(method):
+    config = method.Config(search=SEARCH, search_question=True, reader=READER)
     answer, cost, _ = run(config)
     queries = [search["query"] for search in answer.trace["searches"]]
     assert queries == ["Where is it?", "first", "second"] and cost["searches"] == 3
@@ -105,3 +106,22 @@ def test_pairs_without_context_extract_nothing():
     assert cost["llm_calls"] == 1 and "pseudo_context" not in answer.trace
     shown = errr_pairs.Config(Prompted(context=False), StudentInput(), reader=READER)
     assert run(shown)[1]["llm_calls"] == 2
+
+
+def test_frozen_rrr():
+    answer, cost, (rewriting, reading) = run(
+        rrr.Config(search=SEARCH, reader=READER), llm=Reads(SCRIPT)
+    )
+    assert rewriting == "Question: Where is it?\nQueries:"
+    assert reading.endswith("Question: Where is it?\nAnswer:") and "first" not in reading
+    assert answer.text == "Rome **" and answer.trace["selected"]["ids"] == ["a", "e", "b"]
+    assert cost["llm_calls"] == 2 and cost["searches"] == 2
+    assert "pseudo_context" not in answer.trace
+
+
+def test_trainable_rrr():
+    student = ScriptedModel({"": "second"}, '{"model":"student"}')
+    config = rrr.Config(Trained(StudentInput(RRR, context=False)), SEARCH, reader=READER)
+    answer, _, asked = run(config, optimizer=student)
+    assert student.prompts == ["rewrite a better search query: Where is it?"] and len(asked) == 1
+    assert answer.trace["selected"]["ids"] == ["e", "d"]

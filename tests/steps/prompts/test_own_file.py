@@ -92,6 +92,13 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
             }.items()
         ),
         ('[passages]\npassage = "{number:4000000000}"', r"passages\.passage has a bad field"),
+        ("[direct]\nuser = '{question}'\nstop = ['']", "stop has an empty text"),
+        ("[direct]\nuser = '{question}'\nsystem = '{question}'", "which user alone may hold"),
+        ("[dirct]\nuser = '{question}'", "dirct"),
+        ("[context]\nuser = '{question}'", r"\{passages\}"),
+        ("[direct]\nuser = '{question}'\nparse = 'json'", "json"),
+        ("[direct]\nuser = '{question}'\nstops = ['x']", "stops"),
+        ("[passages]\nformat = 'x'", r"passages\.format"),
         ("[direct", "is no valid TOML file"),
         ("a = " + "[" * 50_000 + "]" * 50_000, "is no valid TOML file: maximum recursion depth"),
         ("a" + ".a" * 50_000 + " = 1", "over 300 full stops in one line"),
@@ -104,8 +111,9 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as error:
         prompts.load(str(file))
+    assert "mine.toml" in str(error.value)
 
 
 def test_a_long_chain_of_files_is_one_clear_error(tmp_path: Path) -> None:

@@ -61,27 +61,6 @@ def test_demonstrations_become_turns_or_blocks():
     assert plain.prompt(question="z") == "Be brief.\n\nQ: x\nA: y\n\nQ: z\nA:"
 
 
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("[direct]\nuser = '{question}'\nstop = ['']", "stop has an empty text"),
-        ("[direct]\nuser = '{question}'\nsystem = '{question}'", "which user alone may hold"),
-        ("[dirct]\nuser = '{question}'", "dirct"),
-        ("[context]\nuser = '{question}'", r"\{passages\}"),
-        ("[direct]\nuser = '{question}'\nparse = 'json'", "json"),
-        ("[direct]\nuser = '{question}'\nstops = ['x']", "stops"),
-        ("[direct]\nuser = '{question}'\n[[direct.demonstrations]]\nuser = 'x'", "demonstration 1"),
-        ("[passages]\nformat = 'x'", r"passages\.format"),
-    ],
-)
-def test_an_invalid_prompt_file_is_refused_by_name(tmp_path, text, named):
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    with pytest.raises(InputError, match=named) as error:
-        prompts.load(str(file))
-    assert "mine.toml" in str(error.value)
-
-
 @pytest.mark.parametrize("name", ["gpt", "x" * 100_000, "a\\u0000b"])
 def test_an_unknown_set_lists_the_known_sets(tmp_path, name):
     own = tmp_path / "mine.toml"
