@@ -1,17 +1,23 @@
+"""The store: what is kept, merged, verified and refused; damaged bytes; shared file systems."""
+
+import contextlib
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrag.core import store
 from jaxrag.core import store as stores
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Producer, Store, entry_key
@@ -221,8 +227,8 @@ def test_a_damaged_entry_ends_a_merge(tmp_path):
     source._connection.execute("UPDATE entries SET value = ?", (b"y",))
     with pytest.raises(InputError, match=r"b\.sqlite: entry 3131.* is damaged"):
         target.merge(source)
-    for store in (target, source):
-        store.close()
+    for one in (target, source):
+        one.close()
 
 
 @pytest.mark.parametrize("first_format", [False, True])
@@ -281,3 +287,125 @@ def test_without_the_variable_the_cache_is_the_users_on_a_local_disk(
     (tmp_path / "runs/cache").mkdir(parents=True)  # of an earlier version: goes on
     monkeypatch.setattr(stores, "file_system", lambda path: "ext4")
     assert stores._default_cache() == "runs/cache"
+
+
+TABLE = """\
+22 27 0:21 / /proc rw,nosuid shared:12 - proc proc rw
+36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+41 35 0:52 / /home/a\\040b rw,relatime - nfs4 server:/home rw,vers=4.2
+42 35 0:53 / /bucket rw shared:1 master:2 - fuse.gcsfuse bucket rw
+"""
+
+
+def test_a_table_of_mounts_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    assert store._mounted(table) == {
+        (0, 21): "proc",
+        (98, 0): "ext3",
+        (0, 52): "nfs4",
+        (0, 53): "fuse.gcsfuse",
+    }
+    assert store._mounted(tmp_path / "none") == {}
+
+
+def test_proc_is_known_and_a_missing_path_is_on_its_parent_s_file_system(tmp_path: Path) -> None:
+    assert store.file_system("/proc/self") == "proc"
+    missing = tmp_path / "a" / "b" / "c"
+    assert store.file_system(missing) == store.file_system(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "lustre", "fuse.gcsfuse"])
+def test_a_store_on_a_network_file_system_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path.stat().st_dev
+    numbers = (os.major(device), os.minor(device))
+    monkeypatch.setattr(store, "_mounted", lambda table: {numbers: kind})
+    with pytest.raises(InputError, match=rf"network file system \({kind}\).*config\.store"):
+        Store(tmp_path / "new" / "store.sqlite")
+    assert not (tmp_path / "new").exists()
+    Store(None).close()  # in memory
+
+
+CHANCE = random.Random(0)
+VALUES = {
+    entry_key("op", "id", str(i)): CHANCE.randbytes(CHANCE.choice([20, 200, 900, 6000]))
+    for i in range(120)
+}
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a store that holds VALUES, of two producers."""
+    path = tmp_path_factory.mktemp("whole") / "s.sqlite"
+    store, items = Store(path), list(VALUES.items())
+    store.put("op", "id", dict(items[:60]))
+    store.put("op2", "id2", dict(items[60:]))
+    store.close()
+    return path.read_bytes()
+
+
+def flip(data: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.choice([1, 4])):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def flip_structure(data: bytearray, chance: random.Random) -> None:
+    page = chance.randrange(len(data) // PAGE)
+    data[page * PAGE + chance.randrange(120 if page == 0 else 60)] ^= 1 << chance.randrange(8)
+
+
+def noise(data: bytearray, chance: random.Random) -> None:
+    page = chance.randrange(len(data) // PAGE)
+    data[page * PAGE : (page + 1) * PAGE] = chance.randbytes(PAGE)
+
+
+def cut(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data)) :]
+
+
+def damaged(whole: bytes, damage: Callable, number: int, path: Path) -> Path:
+    data = bytearray(whole)
+    damage(data, random.Random(f"{damage.__name__} {number}"))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("damage", [flip, flip_structure, noise, cut])
+@pytest.mark.parametrize("tries", [100, pytest.param(3000, marks=pytest.mark.slow)])
+def test_a_damaged_store_never_returns_wrong_values(
+    whole: bytes, tmp_path: Path, damage: Callable, tries: int
+) -> None:
+    errors = 0
+    for number in range(tries):
+        path = damaged(whole, damage, number, tmp_path / "s.sqlite")
+        try:
+            with contextlib.closing(Store(path)) as store:
+                found = store.get(list(VALUES))
+                assert found.items() <= VALUES.items()
+                store.put("op", "id", {key: VALUES[key] for key in VALUES.keys() - found.keys()})
+            with contextlib.closing(Store(path)) as store:
+                assert store.get(list(VALUES)).items() <= VALUES.items()
+        except InputError as error:
+            assert str(path) in str(error)
+            errors += 1
+    assert errors > tries // 4
+
+
+def test_an_entry_of_another_type_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    key = next(iter(VALUES))
+    store = Store(path)
+    store.put("op", "id", {key: VALUES[key]})
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE entries SET value = 'text'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(InputError, match=key.hex()[:16]):
+        Store(path).get([key])
+    assert Store(path).verify(drop=True) == (1, [key.hex()])

@@ -6,16 +6,25 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
+import jaxrag
+from jaxrag.evaluation import records
 from jaxrag.evaluation.records import RunDirectory, differences, read_passages, read_run
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.experiments.report import main as report
+from jaxrag.experiments.run import main
+from jaxrag.experiments.status import main as status
 from jaxrag.types import InputError, Passage
 from tests.evaluation import fabricate
+from tests.experiments.small_run import write_small_run
 
 CONFIG = {"method": {"name": "dtr", "threshold": 0.005}, "dataset": {"name": "factbook"}}
 ENVIRONMENT = {"started": "2026-01-01T00:00:00+00:00", "jaxrag": "0.1.0", "packages": {"jax": "1"}}
@@ -269,3 +278,61 @@ def test_a_config_with_tuples_resumes(tmp_path: Path) -> None:
     assert differences({"a": 1}, {"a": True}) == ["a: 1 recorded, true now"]
     with pytest.raises(InputError, match=r'stop: \["a", "b"\] recorded, \["a"\] now'):
         start(tmp_path, {"stop": ("a",)})
+
+
+def test_environment_is_plain_and_private() -> None:
+    found = records.describe_environment()
+    text = json.dumps(found, allow_nan=False)
+    assert found["jaxrag"] == jaxrag.__version__ and found["devices"] == {"cpu:cpu": 8}
+    assert found["packages"]["jax"] == jax.__version__ and found["python"].startswith("3.")
+    assert {*found["packages"]} <= {*records.PACKAGES}  # without those that are not installed
+    for private in (str(Path.home()), str(Path.cwd()), os.environ["PATH"]):
+        assert private not in text
+
+
+def test_no_git_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object, **kwargs: object) -> None:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(subprocess, "run", missing)
+    assert records.git_commit() is None
+
+
+def test_an_install_inside_another_checkout_has_no_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "jaxrag/evaluation/records.py"))
+    assert records.git_commit() is None
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(Path(__file__).with_name("old_run"), tmp_path / "old"))
+
+
+def test_it_is_reported_beside_a_new_run(old: Path, tmp_path: Path, capsys: Any) -> None:
+    new = fabricate.run(tmp_path / "new", "standard_rag", n=3, dataset="data")
+    page = tmp_path / "report.html"
+    assert report(["report", f"--runs={old}", f"--runs={new}", f"--out={page}"]) == 0
+    assert "2 methods on data" in page.read_text()
+    row = next(line for line in page.with_suffix(".md").read_text().split("\n") if "| dtr" in line)
+    assert "| dtr | 3 (unfinished) | 0.0 [" in row and "| 100.0 [" in row  # EM and trigger
+    assert "dtr" in capsys.readouterr().out
+
+
+def test_its_status_is_shown(old: Path, capsys: Any) -> None:
+    assert status(["status", str(old)]) == 1  # it was not finished
+    assert "3/3" in capsys.readouterr().out
+
+
+def test_continuing_it_is_refused_with_one_message(old: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    config, before = write_small_run(small, questions=3), read_run(old)
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(InputError, match="earlier version of jaxrag") as error:
+            main(["run", f"--config={config}", f"--workdir={old}", *more])
+        assert str(old) in str(error.value) and "Use another run directory" in str(error.value)
+    assert read_run(old) == before
+    RunDirectory.open(old, before.config, environment={}).close()  # its own config is no other
