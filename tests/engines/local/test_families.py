@@ -9,8 +9,7 @@ import pytest
 from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import LocalModel
 from tests.engines.tiny_model import load_local, write_tiny_model
-from tests.models.decoder.inspection_reference import reference_inside
-from tests.models.decoder.reference import CONFIGS
+from tests.models.decoder.reference import CONFIGS, reference_inside
 
 SIZES: dict[str, Any] = {"prefill_rows": 2, "rows": 4, "chunk": 16}
 # Phi-3's rotation is another one above 32 tokens: always below, at the limit, in between, above.

@@ -11,8 +11,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import CHATS, load_local, write_tiny_model
-from tests.models.decoder.inspection_reference import reference_inside
-from tests.models.decoder.reference import CONFIGS
+from tests.models.decoder.reference import CONFIGS, reference_inside
 
 LONG = " quite far away, where nobody goes" * 2  # more than two chunks of 32
 PAIRS: list[tuple[Any, str]] = [

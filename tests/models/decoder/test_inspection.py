@@ -14,8 +14,7 @@ from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.inspection import InspectedChunk, StatePart, inspect, predict
 from jaxrag.models.decoder.network import Decoder
-from tests.models.decoder.inspection_reference import reference_inside, reference_mlps
-from tests.models.decoder.reference import CONFIGS, random_tensors
+from tests.models.decoder.reference import CONFIGS, random_tensors, reference_inside, reference_mlps
 
 LENGTH, CHUNK, SLOTS = 22, 8, 32
 TOKENS = np.random.default_rng(4).integers(3, 97, (3, LENGTH)).astype(np.int32)
