@@ -1,6 +1,6 @@
-"""Abstract arguments for the jitted functions of jaxrag.models.decoder.decoding."""
+"""Abstract arguments for the jitted functions of the decoder and its cache."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from jaxrag.models.decoder.decoding import (
     next_token,
     score,
 )
+from jaxrag.models.decoder.inspection import inspect, predict
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sampling import TokenSampling
 from tests.models.decoder.reference import CONFIGS
@@ -50,46 +51,18 @@ BLOCK = abstract(
     (DECODER.config.num_hidden_layers, 2, 2, CHUNK, DECODER.config.head_dim), jnp.bfloat16
 )
 
-CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
-    "jaxrag.models.decoder.decoding.extend": lambda: (
-        extend,
-        (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), NUMBER),
-        {},
-    ),
-    "jaxrag.models.decoder.decoding.next_token": lambda: (
-        next_token,
-        (DECODER, params(), hidden(ROWS), ROW, SAMPLING),
-        {},
-    ),
-    "jaxrag.models.decoder.decoding.decode": lambda: (
-        decode,
-        (
-            DECODER,
-            params(),
-            cache(),
-            DecodingRows(ROW, ROW, ROW, abstract((ROWS,), np.bool_)),
-            DecodingLimits(
-                NUMBER, NUMBER, NUMBER, abstract((DECODER.config.vocab_size,), np.bool_)
-            ),
-            SAMPLING,
-        ),
-        {},
-    ),
-    "jaxrag.models.decoder.decoding.score": lambda: (
-        score,
-        (DECODER, params(), hidden(7), abstract((7,), np.int32)),
-        {},
-    ),
-    "jaxrag.models.cache.copy_out": lambda: (
-        copy_out,
-        (cache(), NUMBER, NUMBER),
-        {"length": CHUNK},
-    ),
-    "jaxrag.models.cache.place": lambda: (
-        place,
-        (cache(), cache(), ROW, ROW, NUMBER),
-        {},
-    ),
-    "jaxrag.models.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
-    "jaxrag.models.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
-}
+
+def cases() -> Iterator[Any]:
+    vocabulary, tokens = DECODER.config.vocab_size, abstract((ROWS, CHUNK), np.int32)
+    yield extend, (DECODER, params(), cache(), tokens, NUMBER), {}
+    yield next_token, (DECODER, params(), hidden(ROWS), ROW, SAMPLING), {}
+    rows = DecodingRows(ROW, ROW, ROW, abstract((ROWS,), np.bool_))
+    limits = DecodingLimits(NUMBER, NUMBER, NUMBER, abstract((vocabulary,), np.bool_))
+    yield decode, (DECODER, params(), cache(), rows, limits, SAMPLING), {}
+    yield score, (DECODER, params(), hidden(7), abstract((7,), np.int32)), {}
+    yield copy_out, (cache(), NUMBER, NUMBER), {"length": CHUNK}
+    yield place, (cache(), cache(), ROW, ROW, NUMBER), {}
+    yield take, (cache(), abstract((2,), np.int32)), {}
+    yield copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}
+    yield inspect, (DECODER, params(), cache(), tokens, ROW, NUMBER), {}
+    yield predict, (DECODER, params(), hidden(7), abstract((7,), np.int32)), {}

@@ -1,6 +1,6 @@
 """Abstract arguments for the jitted functions of jaxrag.models.t5."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -39,25 +39,10 @@ NUMBER, FLOAT = abstract((), np.int32), abstract((), np.float32)
 LIMITS = T5Limits(NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
 SAMPLING = TokenSampling(FLOAT, *(abstract((ROWS,), np.uint32),) * 2)
 
-CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
-    "jaxrag.models.t5.decoding.start_answers": lambda: (
-        start_answers,
-        (MODEL, params(), *SOURCE),
-        {"slots": SLOTS},
-    ),
-    "jaxrag.models.t5.decoding.extend_answers": lambda: (
-        extend_answers,
-        (MODEL, params(), begun(), NUMBER, LIMITS, SAMPLING),
-        {},
-    ),
-    "jaxrag.models.t5.decoding.score": lambda: (
-        score,
-        (MODEL, params(), *SOURCE, abstract((ROWS, SLOTS), np.int32)),
-        {},
-    ),
-    "jaxrag.models.t5.beams.beam_search": lambda: (
-        beam_search,
-        (MODEL, params(), *SOURCE, LIMITS),
-        {"beams": 3, "slots": SLOTS},
-    ),
-}
+
+def cases() -> Iterator[Any]:
+    settings = {"slots": SLOTS}
+    yield start_answers, (MODEL, params(), *SOURCE), settings
+    yield extend_answers, (MODEL, params(), begun(), NUMBER, LIMITS, SAMPLING), {}
+    yield score, (MODEL, params(), *SOURCE, abstract((ROWS, SLOTS), np.int32)), {}
+    yield beam_search, (MODEL, params(), *SOURCE, LIMITS), {"beams": 3, **settings}

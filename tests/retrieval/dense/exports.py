@@ -1,5 +1,8 @@
 """Abstract arguments of the encoder's and the reranker's jitted functions, for test_export.py."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -24,35 +27,15 @@ def parameters(module: BertEncoder | BertClassifier | SidrNetwork):
     return unflatten(leaves, tree)
 
 
-def texts():
-    return jax.ShapeDtypeStruct((8, 32), jnp.int32), jax.ShapeDtypeStruct((8,), jnp.int32)
-
-
-def embed_tokens():
-    module = BertEncoder(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"))
-    settings = {"module": module, "pooling": "mean", "normalise": True}
-    return encoder.embed_tokens, (parameters(module), *texts()), settings
-
-
-def score_tokens():
-    module = BertClassifier(read_bert_config(XLM_ROBERTA, source="test"), jnp.dtype("bfloat16"))
-    ids, lengths = texts()
-    return rerank.score_tokens, (parameters(module), ids, ids, lengths), {"module": module}
-
-
-def sidr_tokens():
-    module = SidrNetwork(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"), first=7)
+def cases() -> Iterator[Any]:
+    bfloat16 = jnp.dtype("bfloat16")
+    ids, lengths = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((8, 32), (8,)))
+    module: Any = BertEncoder(read_bert_config(BERT, source="test"), bfloat16)
+    settings: dict[str, Any] = {"module": module, "pooling": "mean", "normalise": True}
+    yield encoder.embed_tokens, (parameters(module), ids, lengths), settings
+    module = BertClassifier(read_bert_config(XLM_ROBERTA, source="test"), bfloat16)
+    yield rerank.score_tokens, (parameters(module), ids, ids, lengths), {"module": module}
+    module = SidrNetwork(read_bert_config(BERT, source="test"), bfloat16, first=7)
     settings = {"module": module, "top": 9, "own_tokens": True}
-    return sidr.embed_tokens, (parameters(module), *texts()), settings
-
-
-def sidr_entries():
-    return sidr._entries, (jax.ShapeDtypeStruct((8, 33), jnp.float32),), {"width": 20}
-
-
-CASES = {
-    "jaxrag.retrieval.sidr.encoder.embed_tokens": sidr_tokens,
-    "jaxrag.retrieval.sidr.encoder._entries": sidr_entries,
-    "jaxrag.retrieval.dense.encoder.embed_tokens": embed_tokens,
-    "jaxrag.retrieval.rerank.score_tokens": score_tokens,
-}
+    yield sidr.embed_tokens, (parameters(module), ids, lengths), settings
+    yield sidr._entries, (jax.ShapeDtypeStruct((8, 33), jnp.float32),), {"width": 20}

@@ -1,4 +1,7 @@
-"""Case of `tests/test_export.py`: the bandit's choice."""
+"""Abstract arguments of the bandit's choice, for tests/test_export.py."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +10,8 @@ from jaxrag.functional.bandits.networks import mlp
 from jaxrag.methods.ars.bandit.trained import best_arms
 
 
-def _best_arms_case():
+def cases() -> Iterator[Any]:
     shape = jax.ShapeDtypeStruct
     params = jax.eval_shape(mlp(8, 3, hidden=(4,)).init, jax.random.key(0))
     arguments = (params, shape((24, 8), jnp.float32), shape((5, 24), jnp.float32))
-    return best_arms, arguments, {"arms": 3, "hidden": (4,), "shared": False}
-
-
-CASES = {"jaxrag.methods.ars.bandit.trained.best_arms": _best_arms_case}
+    yield best_arms, arguments, {"arms": 3, "hidden": (4,), "shared": False}
