@@ -80,6 +80,12 @@ def room() -> None:
     _collect()
 
 
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as changed long ago; otherwise nothing of this moment would be kept."""
+    monkeypatch.setattr("jaxrag.core.file_states._SETTLED", -1.0)
+
+
 def _release() -> None:
     if loading := sys.modules.get("jaxrag.runs.loading"):
         loading.load_model.cache_clear()

@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 
 import pytest
 
 from jaxrag.core import file_states, hashing
 from jaxrag.core.hashing import HashedFile, hashed_once, read_as_hashed
 from jaxrag.types import InputError
+from tests.faults.damage import overwrite
 
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch):
-    """Files count as changed long ago: the time of their last change cannot be set."""
-    monkeypatch.setattr(file_states, "_SETTLED", -1.0)
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 @pytest.fixture
@@ -40,14 +36,6 @@ def test_an_unchanged_file_is_read_once(file, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "records"]
 
 
-def overwrite(file, data=b"two"):
-    """As ``cp -p`` of a file of equal size and time: the inode stays, too."""
-    time.sleep(0.02)  # as long as the clock of files may stand still
-    stat = file.stat()
-    file.write_bytes(data)
-    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-
-
 def replace(file):
     other = file.with_name("other")
     other.write_bytes(b"two")
@@ -56,7 +44,7 @@ def replace(file):
 
 
 def there_and_back(file):
-    overwrite(file)
+    overwrite(file, b"two")
     overwrite(file, b"one")
 
 
@@ -84,7 +72,7 @@ def test_a_file_of_this_moment_is_not_trusted_the_next_time(file, tmp_path, monk
 
 def test_no_hash_is_kept_of_a_file_that_changes_while_it_is_hashed(file, tmp_path, monkeypatch):
     def digest(path):
-        overwrite(path)
+        overwrite(path, b"two")
         return sha256(b"one")
 
     monkeypatch.setattr(hashing, "digest_file", digest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.core import file_states
 from jaxrag.data import corpora, folder
 from jaxrag.data.corpora import CORPORA, build_corpus, open_corpus
 from jaxrag.data.dataset import Dataset, SetRow
@@ -26,21 +24,10 @@ from jaxrag.retrieval.wiki_dpr.index import import_published
 from jaxrag.retrieval.wiki_dpr.sources import ParquetVectors
 from jaxrag.types import InputError, Question
 from tests.data import test_building as sets
+from tests.faults.damage import overwrite
 from tests.models.checkpoint import small_gguf
 
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files count as changed long ago."""
-    monkeypatch.setattr(file_states, "_SETTLED", -1.0)
-
-
-def put(file: Path, data: bytes) -> None:
-    """As ``cp -p``: into the file that is there, with its time."""
-    time.sleep(0.02)  # as long as the clock of files may stand still
-    stat = file.stat()
-    file.write_bytes(data)
-    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 class Case(NamedTuple):
@@ -133,10 +120,10 @@ def test_nothing_is_made_of_a_file_that_changes_while_it_is_read(
     between = whole.replace(b"one", b"two")
 
     def read(*given: Any, **named: Any) -> Any:
-        put(case.file, between)
+        overwrite(case.file, between)
         found = real(*given, **named)
         found = list(found) if isinstance(found, Iterator) else found
-        put(case.file, whole)
+        overwrite(case.file, whole)
         return iter(found) if isinstance(found, list) else found
 
     with monkeypatch.context() as patch:
@@ -145,7 +132,7 @@ def test_nothing_is_made_of_a_file_that_changes_while_it_is_read(
             case.make()
     made = case.make()
     assert "one" in made
-    put(case.file, between)
+    overwrite(case.file, between)
     if name not in ("built corpus", "published vectors"):  # these are built once
         assert case.make().count("two") > made.count("two")
 
@@ -175,5 +162,5 @@ def test_gold_passages_of_a_file_of_equal_size_and_time_are_read_again(tmp_path:
         return [one.id for row in rows for one in row.gold]
 
     assert gold() == ["1"]
-    put(file, file.read_bytes().replace(b'"1"', b'"2"'))
+    overwrite(file, file.read_bytes().replace(b'"1"', b'"2"'))
     assert gold() == ["2"]

@@ -126,6 +126,14 @@ _CAPABILITIES = 0x20080522  # the version of Linux's structures
 _ALL_FILES = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
 
 
+def overwrite(file: Path, data: bytes) -> None:
+    """As ``cp -p`` of a file: its inode, time and, of as many bytes, its size stay."""
+    time.sleep(0.02)  # as long as the clock of files may stand still
+    stat = file.stat()
+    file.write_bytes(data)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
 @contextlib.contextmanager
 def as_a_user() -> Iterator[None]:
     """Takes from this thread root's right to use files without permission; nothing elsewhere."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +25,9 @@ from jaxrag.runs.run import Run, load
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
+from tests.faults.damage import overwrite
 
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files count as changed long ago; otherwise nothing of this moment would be kept."""
-    monkeypatch.setattr(file_states, "_SETTLED", -1.0)
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 class Opened:
@@ -92,29 +87,21 @@ def run(world: Path) -> Run:
     return config_file.load(str(world / "config.py"))
 
 
-def put(file: Path, data: bytes) -> None:
-    """As ``cp -p``: into the file that is there, with its time."""
-    time.sleep(0.02)  # as long as the clock of files may stand still
-    stat = file.stat()
-    file.write_bytes(data)
-    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-
-
 def replaced(old: str, new: str) -> Callable[[Path], None]:
     def change(file: Path) -> None:
         text = file.read_text()
         assert old in text
-        put(file, text.replace(old, new).encode())
+        overwrite(file, text.replace(old, new).encode())
 
     return change
 
 
 def other_weights(file: Path) -> None:
-    put(file, file.read_bytes()[:-64] + bytes(64))
+    overwrite(file, file.read_bytes()[:-64] + bytes(64))
 
 
 def write(text: str) -> Callable[[Path], None]:
-    return lambda file: put(file, text.encode())
+    return lambda file: overwrite(file, text.encode())
 
 
 CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
@@ -183,7 +170,7 @@ def test_all_files_that_settings_name_count(
         (tmp_path / name).write_text("old")
     before = loading._state(settings)
     assert before == loading._state(settings)
-    put(tmp_path / file, b"new")
+    overwrite(tmp_path / file, b"new")
     assert before != loading._state(settings)
 
 
@@ -217,7 +204,7 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(Local, "load", lambda *_: put(tmp_path / "config.json", b"[]"))
+    monkeypatch.setattr(Local, "load", lambda *_: overwrite(tmp_path / "config.json", b"[]"))
     with pytest.raises(InputError, match=r"config\.json changed while it was read"):
         load_model(Local(str(tmp_path)), tmp_path)
 
