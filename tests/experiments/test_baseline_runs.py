@@ -9,23 +9,22 @@ from typing import Any
 import pytest
 
 from jaxrag.configs import baselines
+from jaxrag.core.store import Store
 from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.baselines import cor
-from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.methods.iterative.adaptive_rag import Classified
 from jaxrag.methods.self_rag import reflection
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs import run as runs
 from jaxrag.runs.config_file import load
+from jaxrag.runs.parts import load_tools
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
-from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.reader import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.scripted import ScriptedModel, settings_of
+from tests.steps.test_inspection_tool import ask
 from tests.words import WORDS_AND_BREAKS, word_tokenizer
 
 
@@ -145,55 +144,12 @@ def test_each_baseline_runs_end_to_end(name: str, small: Run, tmp_path: Path) ->
     assert execute(run, tmp_path / "run") == found  # nothing is left to ask
 
 
-INSPECTING = """
-[complete_direct]
-chat = false
-user = "Q: {question}\\nA:{so_far}"
-
-[complete]
-chat = false
-user = "{passages}\\nQ: {question}\\nA:{so_far}"
-
-[continue_direct]
-chat = false
-user = "Q: {question}\\nA:{so_far}"
-stop = [". "]
-
-[continue]
-chat = false
-user = "{passages}\\nQ: {question}\\nA:{so_far}"
-stop = [". "]
-
-[direct]
-chat = false
-user = "Q: {question}\\nA:"
-
-[context]
-chat = false
-user = "{passages}\\nQ: {question}\\nA:"
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dragin", "seakr"])
-def test_methods_that_inspect_the_model_run_end_to_end(
-    name: str, small: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "prompts.toml").write_text(INSPECTING)
-    reader = Reader(prompts=str(tmp_path / "prompts.toml"))
-    method = {
-        "dragin": dragin.Config(
-            theta=1e-3, candidates=OnePath(n=2), select=Top(k=2), reader=reader, tokens=12
-        ),
-        "seakr": seakr.Config(
-            threshold=-9.0, samples=3, k=2, max_steps=2, max_passages=1, reader=reader, tokens=8
-        ),
-    }[name]
-    execute(dataclasses.replace(small, method=method), tmp_path / "run")
-    records = read_run(tmp_path / "run").records
-    assert len(records) == 5 and all("error" not in record for record in records)
-    assert all(record["trace"]["gate"]["name"] == name for record in records)
-    assert sum(record["cost"]["llm_scores"] for record in records) >= 5
+def test_the_local_engine_is_inspected(small: Run) -> None:
+    """The methods that do so are tried by tests/methods/test_contract.py."""
+    method = dataclasses.replace(small, method=config("dragin").method)
+    tools, _ = load_tools(method, Path(small.cache))
+    looked, middle, last = ask(tools.inspection, Store(None)).value
+    assert looked.attention.shape == (4, 11) and middle.tokens == last.tokens == 5
 
 
 def test_an_engine_that_cannot_be_inspected_is_refused(small: Run, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def ask(tool, store, prompt="Rome is", text=" old"):
         return await gather(
             tool.look(prompt, text),
             tool.state(prompt, text, layer=None),
-            tool.state(prompt, text, layer=3),
+            tool.state(prompt, text, layer=1),
         )
 
     (outcome,) = Scheduler(store).run([("q", both)])
