@@ -6,66 +6,44 @@ import pytest
 from rich.console import Console
 
 from jaxrag.experiments import explain
+from jaxrag.experiments.configuration import parse
 from jaxrag.retrieval.sidr.explain import Match, Term
-from jaxrag.runs.config_file import load
 from jaxrag.types import InputError, Passage
 from tests.evaluation import fabricate
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.sidr import small_sidr
 
-CONFIG = """
-from jaxrag.methods.r3 import r3
-from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.reader import Reader
-from jaxrag.runs.run import Run
-from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.data.folder import (Folder)
-from jaxrag.engines.local.engine import Local
-from jaxrag.retrieval.sidr.settings import Sidr
-
-HERE = {here!r}
-
-
-def get_config(kind="sidr"):
-    reader = Reader(prompts=HERE + "/prompts.toml", answer_tokens=4)
-    sidr = Sidr({sidr!r}, top=6, query_length=16, passage_length=24)
-    return Run(
-        method=r3.Config(candidates=OnePath(n=3), select=Top(k=2), reader=reader),
-        data=Folder(HERE + "/data"),
-        model=Local(HERE + "/model"),
-        index=sidr if kind == "sidr" else Exact(BiEncoder(HERE + "/encoder", max_length=32)),
-        cache=HERE + "/cache",
-    )
-"""
-
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: Any) -> str:
+def config(tmp_path_factory: Any) -> list[str]:
+    """Arguments of a run over SiDR; the first alone is one over vectors."""
     here = tmp_path_factory.mktemp("explain")
-    write_small_run(here, questions=6)
-    file = here / "r3.py"
-    file.write_text(CONFIG.format(here=str(here), sidr=str(small_sidr.write(here))))
-    return str(file)
+    sizes = {"top": 6, "query_length": 16, "passage_length": 24}
+    index = {"checkpoint": small_sidr.write(here), **sizes}
+    return [
+        f"--config={write_small_run(here, questions=6)}",
+        "--config.method.select=Top",
+        "--config.index=Sidr",
+        *(f"--config.index.{name}={value}" for name, value in index.items()),
+    ]
 
 
-def call(config: str, *arguments: str) -> int:
-    return explain.main(["explain", f"--config={config}", *arguments])
+def call(config: list[str], *arguments: str) -> int:
+    return explain.main(["explain", *config, *arguments])
 
 
-def test_a_question(config: str, capsys: Any) -> None:
+def test_a_question(config: list[str], capsys: Any) -> None:
     assert call(config, "--question=is paris in france", "--k=2", "--tokens=3") == 0
     text = capsys.readouterr().out
     assert text.count("is paris in france") == 1 and text.count("comes from these 3 tokens") == 2
-    index: Any = explain._index(load(config))
+    index: Any = explain._index(parse(["run", *config], "run"))
     best = index.search_texts(["is paris in france"], 2)[0]
     ids = [passage.id for passage in index.passages.get(list(best.ids))]
     assert text.index(f"({ids[0]})") < text.index(f"({ids[1]})")
     assert f"Score {best.scores[0]:,.1f}" in text
 
 
-def test_passages_by_name(config: str, capsys: Any) -> None:
+def test_passages_by_name(config: list[str], capsys: Any) -> None:
     assert call(config, "--question=rome", "--passages=p7", "--passages=p3") == 0
     text = capsys.readouterr().out
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
@@ -82,9 +60,9 @@ def test_a_question_of_a_run_by_its_words(tmp_path: Any, capsys: Any) -> None:
         assert (f"The first of {of} questions with these words" in text) == bool(of)
 
 
-def test_another_index_is_refused(config: str) -> None:
+def test_another_index_is_refused(config: list[str]) -> None:
     with pytest.raises(InputError, match=r"config.index is encoder, exact, no index of SiDR"):
-        call(f"{config}:exact", "--question=a")
+        call(config[:1], "--question=a")
 
 
 def test_the_table_has_marks_weights_and_shares() -> None:
