@@ -36,7 +36,7 @@ def test_a_question(config: list[str], capsys: Any) -> None:
     assert call(config, "--question=is paris in france", "--k=2", "--tokens=3") == 0
     text = capsys.readouterr().out
     assert text.count("is paris in france") == 1 and text.count("comes from these 3 tokens") == 2
-    index: Any = explain._index(parse(["run", *config], "run"))
+    index: Any = explain._index(parse(["run", *config], "run")[0])
     best = index.search_texts(["is paris in france"], 2)[0]
     ids = [passage.id for passage in index.passages.get(list(best.ids))]
     assert text.index(f"({ids[0]})") < text.index(f"({ids[1]})")
