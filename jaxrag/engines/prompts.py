@@ -382,15 +382,13 @@ def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...
 
 def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:
     """The special token that directly follows an answer in a chat; None if there is none."""
-    if not isinstance(tokenizer.chat_template, str):
-        return None
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "content1x"}]
-    options = {"chat_template": tokenizer.chat_template, "add_generation_prompt": False}
-    try:
+    try:  # of several named templates, the default
+        options = {"chat_template": tokenizer.get_chat_template(), "add_generation_prompt": False}
         text = _rendered(tokenizer, chat, options)
     except LimitError:
         raise
-    except InputError:
+    except (InputError, ValueError):  # no template, or it refuses
         return None
     after = text.rpartition("content1x")[2].lstrip()
     special = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}

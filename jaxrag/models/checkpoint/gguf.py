@@ -129,6 +129,7 @@ _KINDS |= {".scaling.type": str}
 """Types of values by the ends of their keys; sizes and the like are checked where they are used."""
 
 _TURN_ENDS = {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|return|>"}
+_TURN_ENDS |= {"<|end_of_text|>"}  # of Llama 3
 """Names of tokens that end a turn, as in llama.cpp, also where no key names them."""
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # as llama.cpp names the parts of a split file
@@ -177,10 +178,7 @@ def _open(file: FileState) -> _Reader:
 
 
 def metadata(path: Path) -> dict[str, Any]:
-    """The scalar key-value pairs of a file; InputError for a value of another type than its key's.
-
-    Listing the arrays, too, takes a second.
-    """
+    """The key-value pairs of a file but its arrays; InputError for a value of another type."""
     values = {
         name: _contents(path, name, field)
         for name, field in open_gguf(path).fields.items()

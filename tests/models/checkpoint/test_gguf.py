@@ -34,10 +34,12 @@ def test_config_keys_are_hugging_faces(tmp_path):
     }
 
 
-def test_ends_of_turns_are_known_by_name(tmp_path):
-    tensors = small_gguf.random_tensors()
-    path = small_gguf.write(tmp_path / "m.gguf", tensors, add_eos_token_id=3)
-    assert read_config(path)["eos_token_id"] == [3, small_gguf.vocabulary()[0].index("<|end|>")]
+def test_ends_of_turns_are_known_by_name(tmp_path, monkeypatch):
+    tokens, *others = small_gguf.vocabulary()
+    tokens[-1] = "<|end_of_text|>"
+    monkeypatch.setattr(small_gguf, "vocabulary", lambda: (tokens, *others))
+    path = small_gguf.write(tmp_path / "m.gguf", small_gguf.random_tensors(), add_eos_token_id=3)
+    assert read_config(path)["eos_token_id"] == [3, tokens.index("<|end|>"), len(tokens) - 1]
 
 
 def test_a_renamed_part_of_a_split_file_is_named(tmp_path):

@@ -18,7 +18,7 @@ from jaxrag.models.checkpoint.gguf import config_from_gguf, listed
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
-from tests.engines.tiny_model import write_tiny_model
+from tests.engines.tiny_model import TEMPLATE, write_tiny_model
 from tests.models.decoder.reference import CONFIGS
 
 U32, F32, STRING, ARRAY = 4, 6, 8, 9
@@ -193,6 +193,14 @@ def test_pipes_and_devices(tmp_path: Path, name: str, read: Any, make: Any) -> N
     make(tmp_path / name)
     with pytest.raises(InputError, match=rf"{name} is a directory, a pipe or a device"):
         read(tmp_path)
+
+
+def test_the_end_of_a_turn_in_the_default_of_named_templates(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    tokenizer = load_tokenizer(tmp_path)
+    tokenizer.chat_template = {"default": TEMPLATE.replace("<|im_end|>", "<|end|>")}
+    assert end_tokens(tmp_path, tokenizer) == (257, 258)
 
 
 @pytest.mark.parametrize("ids", [[[257]], {"a": 1}, True, 1.5])
