@@ -8,8 +8,6 @@ from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-
-
 _here = threading.local()
 
 

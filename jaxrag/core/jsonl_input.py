@@ -24,6 +24,7 @@ _ALSO_CALLED: dict[str, tuple[str, ...]] = {
     "title": ("heading", "headline"),
 }
 """Words in other names of a field, singular."""
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.S)
 _log = logging.getLogger("jaxrag")
 
 
@@ -221,11 +222,11 @@ def _is_name_of(field: str, name: str, *, last: bool = False) -> bool:
 
 
 def written_list(text: str) -> list[str] | None:
-    """Parses a list of strings that is written as in Python or JSON; None for any other text."""
+    """Parses a list of strings as Python or JSON writes it; None for others, NumPy's too."""
     value = _written(text) if text.strip()[:1] in ("[", "(") else None
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         return None
-    return list(value)
+    return None if re.search(r"''\s*''", _QUOTED.sub("''", text)) else list(value)
 
 
 def _is_written(text: str) -> bool:

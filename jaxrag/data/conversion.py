@@ -67,7 +67,7 @@ class QuestionFiles:
 
         InputError from reading, or if a gold answer does not fit the task or the choices.
         """
-        hashed = _hashed(files, cache)
+        hashed = [hashed_once(path, cache / "digests") for path in files]
         root = cache / "data" / f"{self.split}-{_key(hashed, form, corpus, passages.identity)}"
         if not is_complete(root):
             write_questions(root, {self.split: read_as_hashed(rows(), hashed)})
@@ -88,7 +88,7 @@ def convert_corpus(
     cache: Path, files: Sequence[Path], passages: Callable[[], Iterable[Passage]], form: str = ""
 ) -> Passages:
     """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` of ``files`` if need be."""
-    hashed = _hashed(files, cache)
+    hashed = [hashed_once(path, cache / "digests") for path in files]
     root = cache / "data" / f"corpus-{_key(hashed, form)}"
     if not is_complete(root):
         try:
@@ -98,10 +98,6 @@ def convert_corpus(
             message, source = str(error), str(files[0])
             raise InputError(message if source in message else f"{source}: {message}") from None
     return Passages.open(root)
-
-
-def _hashed(files: Sequence[Path], cache: Path) -> list[HashedFile]:
-    return [hashed_once(path, cache / "digests") for path in files]
 
 
 def _key(files: Sequence[HashedFile], *others: str) -> str:

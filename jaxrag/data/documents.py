@@ -38,8 +38,6 @@ WORDS = 100
 """Most words of a passage."""
 
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
-
-
 _HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # some take quadratic time
 
 

@@ -25,6 +25,7 @@ YES_NO = ("yes", "no")
 FEVER = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
 """FEVER's labels of statements, in lower case, and what they mean."""
 LETTERS = string.ascii_uppercase
+_OWN_LETTER = re.compile(r"\s*\(?([A-Z])[).:]\s*(?=\S)")
 _MARKS = r"\s\[\](){}'\"`*.:"
 _WHOLE_LETTER = re.compile(
     rf"[{_MARKS}]*(?:(?:option|choice)[{_MARKS}]+)?([A-Z])[{_MARKS}]*", re.I | re.A
@@ -103,8 +104,14 @@ def with_chosen_answers(question: Question) -> Question:
     """The question with texts of choices in place of gold answers that are letters of choices.
 
     An answer that is itself the text of a choice is no letter; "(b)" and "B." are letters, too.
+    Letters that all choices begin with, as in "(A) Rome", are no part of choices and answers.
     InputError if there are choices, and none of the gold answers is one.
     """
+    marks = list(map(_OWN_LETTER.match, question.choices))
+    if marks and all(mark and mark[1] == own for mark, own in zip(marks, LETTERS, strict=False)):
+        bare = {mark.string: mark.string[mark.end() :] for mark in marks if mark}
+        answers = tuple(bare.get(answer, answer) for answer in question.answers)
+        question = dataclasses.replace(question, choices=tuple(bare.values()), answers=answers)
     if not question.choices or not question.answers:
         return question
     texts = {choice.strip().lower() for choice in question.choices}
@@ -144,25 +151,26 @@ def options(question: Question) -> tuple[str, ...]:
 
 def option_texts(question: Question) -> tuple[str, ...]:
     """The `options` as texts that gold answers are compared with: choices in place of letters."""
-    own: dict[str, tuple[str, ...]] = {
-        "fact_checking": VERDICTS,
-        "yes_no": YES_NO,
-        "context": (),
-    }
+    own: dict[str, tuple[str, ...]]
+    own = {"fact_checking": VERDICTS, "yes_no": YES_NO, "context": ()}
     return own.get(role_of(question), question.choices)
 
 
-def gold_option(question: Question) -> int:
-    """Index of the correct option, from 0; InputError without one, as for open questions."""
+def gold_options(question: Question) -> list[int]:
+    """Indices of the correct options, from 0; InputError without one, as for open questions."""
     texts = option_texts(question)
     # as written first, since choices may differ in case only, such as the genotypes Tt and tt
     for form in (str.strip, lambda text: text.strip().lower()):
         gold = set(map(form, question.answers))
-        for index, text in enumerate(texts):
-            if form(text) in gold:
-                return index
+        if found := [index for index, text in enumerate(texts) if form(text) in gold]:
+            return found
     raise InputError(
         f"Question {question.id}: none of its options {list(texts)} is the gold answer "
         f"{list(question.answers)}; the gold answer of a closed question must be the full text of "
         "an option."
     )
+
+
+def gold_option(question: Question) -> int:
+    """The first of the `gold_options`."""
+    return gold_options(question)[0]

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.data.question_kinds import FEVER, VERDICTS, YES_NO
 from jaxrag.evaluation.ranking_metrics import recall_at_k
 from jaxrag.text.answers import (
     Normalization,
@@ -60,7 +61,7 @@ GATE = ("trigger", "retriever_activation")
 COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches")
 TIMINGS = ("seconds", "store_hits")
 COUNTS = COSTS + TIMINGS
-_CLOSED = frozenset({"yes", "no", "true", "false"})
+_CLOSED = frozenset({*YES_NO, *VERDICTS, *FEVER})
 COLUMNS = (*ACCURACY, *RETRIEVAL, *GATE, *COSTS, *TIMINGS)
 
 
@@ -81,7 +82,8 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     """The metrics that are defined for one question."""
     if "error" in record:
         return {}
-    answers = accuracy(record["prediction"], record["gold_answers"], _form(record))
+    form = record.get("normalization", "squad")
+    answers = accuracy(record["prediction"], record["gold_answers"], form)
     option = record.get("trace", {}).get("option") or {"said": None}
     chosen = option["said"] is not None and not option["positive"]
     if answers and (chosen or "labels" in option):
@@ -95,10 +97,6 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     if "top_holds_answer" in record:
         retrieved["ir_accuracy"] = float(record["top_holds_answer"])
     return answers | retrieved | gate(record) | costs | times
-
-
-def _form(record: Record) -> Normalization:
-    return record.get("normalization", "squad")
 
 
 def accuracy(
@@ -144,8 +142,7 @@ def holds_answer(
     """Whether the title or text of a passage has a gold answer, by DPR's rule (`has_answer`).
 
     False without a passage. None where this says nothing about a retriever: without
-    `telling_answers`, and with choices (for which R3 reports no figure either, docs/methods,
-    "R3: answering").
+    `telling_answers`, and with choices (for which R3 reports no figure either).
     """
     answers = telling_answers(question)
     if question.choices or not answers:
@@ -156,8 +153,8 @@ def holds_answer(
 def telling_answers(question: Question) -> tuple[str, ...]:
     """Gold answers whose words in a passage are evidence that it answers the question.
 
-    Not yes, no, true or false, and no answer of a statement to verify, of a yes/no question or of
-    one with labels: any passage may have these words.
+    Not yes, no, true, false or FEVER's labels, and no answer of a statement to verify, of a yes/no
+    question or of one with labels: any passage may have these words.
     """
     if question.task not in ("open", "multiple_choice"):
         return ()
@@ -202,6 +199,7 @@ def direct_answers(
         if direct is None or "u" not in direct or not record["gold_answers"]:
             continue
         u[row] = math.inf if direct["u"] is None else direct["u"]
-        scores = accuracy(direct.get("text") or "", record["gold_answers"], _form(record))
+        form = record.get("normalization", "squad")
+        scores = accuracy(direct.get("text") or "", record["gold_answers"], form)
         right[row] = scores["exact_match"]
     return u, right

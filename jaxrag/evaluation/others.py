@@ -11,11 +11,12 @@ from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.progress import tell
 from jaxrag.core.tables import read_table
 from jaxrag.evaluation.records import RunRecords
+from jaxrag.text.model_output import parse_answer
 from jaxrag.text.sentences import word_key
 from jaxrag.types import InputError
 
-FIELDS = ("pred", "prediction", "answer", "response", "output")
-"""Names of the field with the answer, the first that is there; also within ``output``."""
+FIELDS = ("pred", "prediction", "response", "output", "answer")
+"""Names of the answer's field, the first there ("answer" may be gold); also within ``output``."""
 
 
 def read_answers(file: Path, like: RunRecords) -> RunRecords:
@@ -23,9 +24,9 @@ def read_answers(file: Path, like: RunRecords) -> RunRecords:
 
     The file is a JSON list (FlashRAG's intermediate_data.json is one), JSONL or CSV; each entry has
     ``question`` and one of `FIELDS`. Of a text with <answer> tags, as Search-R1's model writes
-    them, the last answer counts. Questions are the same if their words are; one with several
-    answers is left out. InputError if the file is damaged, an entry has no question or answer, or
-    the run has none of the questions.
+    them, the last answer counts; of another, what follows its reasoning. Questions are the same if
+    their words are; one with several answers is left out. InputError if the file is damaged, an
+    entry has no question or answer, or the run has none of the questions.
     """
     found, several = dict[str, str](), set[str]()
     for question, answer in _entries(file):
@@ -77,4 +78,4 @@ def _entry(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         )
     before, closed, _ = answer.rpartition("</answer>")
     _, opened, tagged = before.rpartition("<answer>")
-    return row["question"], (tagged if opened and closed else answer).strip()
+    return row["question"], tagged.strip() if opened and closed else parse_answer(answer, "text")

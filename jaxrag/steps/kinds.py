@@ -9,12 +9,14 @@ import bisect
 import functools
 import logging
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from jaxrag.data.question_kinds import (
     LETTERS,
     gold_option,
+    gold_options,
     option_texts,
     options,
     role_of,
@@ -27,7 +29,8 @@ from jaxrag.types import InputError, Question
 
 _log = logging.getLogger("jaxrag")
 
-_LONE_LETTER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])")
+_LONE_LETTER = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])\s*")
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
 # What may stand beside a whole choice: blanks, brackets, quotes and punctuation, but nothing that
 # makes it part of a longer number, formula or word.
 _BEFORE = r"""(?:(?<![^\s"“‘'(\[{—])|(?<=\*\*)|(?<=[^\W\d][:;,]))"""
@@ -92,8 +95,7 @@ def shown_by(
 @functools.cache
 def _tell_of(path: str, role: str, instead: str) -> None:
     _log.warning(
-        "%s has no [%s]: such questions are asked by its [%s], which does not name their options "
-        "as answers",
+        "%s has no [%s]: such questions are asked by its [%s], which names no options as answers",
         path, role, instead,
     )  # fmt: skip
 
@@ -135,20 +137,24 @@ def named_choices(text: str, question: Question) -> list[int]:
     """Indices of the choices that an answer names, by a lone letter or by their text.
 
     A choice's text counts only as a whole: "5 N" is not in "0.5 N". Choices of one word count only
-    where no other is named, since "C" may be one, too. A mention within a longer mention does not
-    count: "2 N to the left" does not name "2 N". A small or wide letter counts where it is the
-    whole answer, such as "(b)". All other mentions count, several choices included.
+    where no other is named, since "C" may be one, too. A mention within a longer one does not:
+    "2 N to the left" does not name "2 N". A small or wide letter counts as a whole answer: "(b)".
+    An "A" right before a choice's text is its article. Forms of Unicode and quotes do not count.
     """
+    text, *choices = (
+        unicodedata.normalize("NFC", one).translate(_QUOTES) for one in (text, *question.choices)
+    )
     phrases, words = [], []
-    for index, choice in enumerate(question.choices):
+    for index, choice in enumerate(choices):
         parts = choice.strip().rstrip(".").split()
         if len(parts) > 2 and parts[0].lower() in ("a", "an", "the"):
             parts = parts[1:]
         pattern = _BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER
         mentions = [(*m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
         (phrases if len(parts) > 1 else words).extend(mentions)
-    lone = ((mark.start(), LETTERS.index(mark.group())) for mark in _LONE_LETTER.finditer(text))
-    letters = [(place, index) for place, index in lone if index < len(question.choices)]
+    begins = {start for start, _, _ in phrases + words}
+    lone = ((*mark.span(), LETTERS.index(mark[1])) for mark in _LONE_LETTER.finditer(text))
+    letters = [(a, i) for a, b, i in lone if i < len(choices) and (i or b not in begins)]
     outer = _outer(phrases if phrases or letters else words)
     named = {index for _, _, index in outer}
     starts, reach = [start for start, _, _ in outer], [0, *(end for _, end, _ in outer)]
@@ -173,13 +179,13 @@ def chosen(text: str, question: Question) -> str:
 
 
 def is_right(text: str, question: Question, template: prompts.Template | None = None) -> bool:
-    """Whether a generation names the right choice or label; else, contains a gold answer."""
+    """Whether a generation names a right choice or label; else, contains a gold answer."""
     role = role_of(question)
     if role == "multiple_choice":
-        return gold_option(question) in named_choices(text, question)
+        return not {*gold_options(question)}.isdisjoint(named_choices(text, question))
     if role == "labels":
         said = question.choices if template is None else words(question, template)
-        return first_named(text, said) == gold_option(question)
+        return first_named(text, said) in gold_options(question)
     return bool(contains(text, question.answers))
 
 
@@ -217,7 +223,7 @@ def read(text: str, question: Question, template: prompts.Template) -> str:
 
 
 def option_record(text: str, question: Question) -> OptionRecord | None:
-    """Indices of the predicted and the gold option of a closed question; None for an open one."""
+    """Indices of the predicted and a gold option, if possible the predicted; None if it is open."""
     role = role_of(question)
     if role == "context":
         return None
@@ -225,9 +231,11 @@ def option_record(text: str, question: Question) -> OptionRecord | None:
     if role == "fact_checking":  # evaluated by containment, so the first verdict counts
         number = first_named(text, texts)
         text = "" if number is None else texts[number]
+    said = texts.index(text) if text in texts else None
+    gold = gold_options(question) if question.answers else [None]
     record: OptionRecord = {
-        "said": texts.index(text) if text in texts else None,
-        "gold": gold_option(question) if question.answers else None,
+        "said": said,
+        "gold": said if said in gold else gold[0],
         "positive": role in ("fact_checking", "yes_no"),
     }
     return {**record, "labels": list(texts)} if role == "labels" else record

@@ -15,7 +15,6 @@ from jaxrag.steps.tools import Needs
 
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
 
-
 _select_passages = on_host(ais.select_passages, static=("k", "score"))
 
 

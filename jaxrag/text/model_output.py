@@ -5,68 +5,69 @@ from __future__ import annotations
 import re
 
 from jaxrag.text.reasoning import answer_start
+from jaxrag.text.sentences import BOX
 
 # Characters without a shape: zero-width spaces, soft hyphens, marks of writing direction.
 _INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 _ENDS = "".join(re.findall(rf"[\s{_INVISIBLE}]", "".join(map(chr, range(0x10000)))))
-_EMPHASIS = r"[*_`#>\s]*"
-_NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:s|\(s\))?(?:\s+is)?"
+_NAME = r"(?:(?:the|my|your)\s+)?(?:(?:final|short|brief|concise|exact|correct|direct)\s+)?"
+_NAME += r"(?:ans(?:wer)?|response)(?:s|\(s\))?(?:\s+is)?"
+_COLON = r"(?:[:\uff1a]+|(?<=\s)[-\u2013\u2014=\u2192]+>?(?=\s))"
 _LABEL = re.compile(
     rf"^(?:(?:[-+\u2022]|\d+[.)])\s+)?[*_`#>\s\[(\"]*"
-    rf"(?:{_NAME}[*_`#>\s\])\"]*[:\uff1a]+{_EMPHASIS})+",
+    rf"(?:{_NAME}[*_`#>\s\])\"]*{_COLON}[*_`#>\s]*)+",
     re.I,
 )
 # lines that only mark what follows: a fence, a rule, a heading such as "### Final answer"
 _RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#=\[(]+\s*{_NAME}[*_#=\s\])]*", re.I)
 _HEADING = re.compile(rf"{_NAME}\s*[.;\u2013-]?", re.I)  # one without marks, if more follows
-_OPEN = r"<\s*(?:final[\s_-]*)?answers?\b(?:\s[^<>]*|\s*/)?>"
-_CLOSE = r"<\s*/\s*(?:final[\s_-]*)?answers?\s*>"
+_TAGGED = r"(?:(?:final[\s_-]*)?answers?|response|output|solution)"
+_OPEN = rf"<\s*{_TAGGED}\b(?:\s[^<>]*|\s*/)?>"
+_CLOSE = rf"<\s*/\s*{_TAGGED}\s*>"
 _PAIR = re.compile(rf"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.S | re.I)
 _BEGIN = re.compile(_OPEN, re.I)
 # also an end tag in which the text breaks off, as at a limit of tokens
 _TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*\w*\s*$", re.I)
 # marks at which a turn ends or the next begins, where a server leaves them in the text
 _TURN = re.compile(
-    r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
-    r"end_of_text|start_header_id|end_of_turn_token)\|>|</s>|"
-    r"<(?:end|start)_of_turn>|<eos>|<｜end▁of▁sentence｜>",
+    r"<\|(?!end_(?:of_solution|response)\|)\w{3,}\|>|<｜[^<>]+｜>|</s>|<(?:end|start)_of_turn>"
+    r"|<turn\|>|<eos>|\[\|endofturn\|\]",
     re.I,
 )
 _WRAPPER = r"</(?:response|output|solution)>|<\|end_(?:of_solution|response)\|>"
 _END = re.compile(rf"{_TURN.pattern}|{_WRAPPER}|\[END FINAL RESPONSE\]", re.I)
+_BOX = re.compile(r"<\|(?:begin|end)_of_box\|>")  # of GLM, around what answers
 
 
 def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     """Parses the answer in a text; "" if there is none.
 
     Reasoning (with ``opened``, begun by the prompt) is no part of it, nor what follows a mark of
-    the answer's or the turn's end, a label such as "Answer:" or "**Final answer:**", and emphasis
-    around the whole (but by "text"). ``how`` says what is taken:
+    the answer's or the turn's end. ``how`` says what is taken:
 
-    - "tags": the text of the last pair of <answer> and </answer> that is not blank, in one line;
-      without a pair, the rest of the first line that is not blank after the last <answer>; without
-      tags, as "first_line".
-    - "first_line": the first line that is not blank, nor a label alone.
+    - "tags", "first_line": the text of the last pair of <answer> and </answer> (or response,
+      output, solution) that is not blank, in one line; without a pair, the first line after the
+      last <answer>; without tags, the first line. Blank lines and labels alone do not count. A
+      label such as "**Final answer:**", boxes, and emphasis around the whole are removed.
     - "text": all of it, without blanks and invisible characters at its ends.
     """
-    raw = raw[answer_start(raw, opened=opened) :]
+    raw = _BOX.sub("", raw[answer_start(raw, opened=opened) :])
     raw = _END.split(raw, maxsplit=1)[0]
     if how == "text":
         return _trimmed(raw)
-    if how == "tags":
-        if pairs := _PAIR.findall(raw):
-            last = next((pair for pair in reversed(pairs) if _trimmed(pair)), "")
-            lines = (_trimmed(line) for line in last.splitlines())
-            return _bare(" ".join(line for line in lines if not _RULE.fullmatch(line)))
-        unclosed = [part for part in _BEGIN.split(raw)[1:] if _trimmed(_TAG.sub("", part))]
-        raw = _TAG.sub("", unclosed[-1] if unclosed else raw)
+    if pairs := _PAIR.findall(raw := BOX.sub(r"\1", raw)):
+        last = next((pair for pair in reversed(pairs) if _trimmed(pair)), "")
+        lines = (_trimmed(line) for line in last.splitlines())
+        return _bare(" ".join(line for line in lines if not _RULE.fullmatch(line)))
+    unclosed = [part for part in _BEGIN.split(raw)[1:] if _trimmed(_TAG.sub("", part))]
+    raw = _TAG.sub("", unclosed[-1] if unclosed else raw)
     lines = [line for line in map(_bare, raw.splitlines()) if line]
     return next((line for line in lines if not _HEADING.fullmatch(line)), "".join(lines[:1]))
 
 
 def turn_marks(text: str) -> bool:
     """Whether a mark of a turn's end or begin stands in a text."""
-    return bool(_TURN.search(text))
+    return bool(_TURN.search(_BOX.sub("", text)))
 
 
 def _trimmed(text: str) -> str:

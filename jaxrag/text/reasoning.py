@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-_TAGS = r"(?:(?:seed:|ifm\|)?think(?:ing|_fast(?:er)?)?|(?:inner_|internal_)?thoughts?"
-_TAGS += r"|reason(?:ing)?|scratchpad|analysis)"
-_CHANNEL = r"<\|channel\|>(?:{})[^<]*<\|message\|>"  # of gpt-oss
+_TAGS = r"(?:(?:(?!end_)[a-z]+[_:|])?(?:think(?:ing|_fast(?:er)?)?|thoughts?|reason(?:ing)?)"
+_TAGS += r"|scratchpad|analysis)"
+_CHANNEL = r"<\|channel\|>(?:{})(?:[^<]|<\|constrain\|>)*<\|message\|>"  # of gpt-oss
 _OPENING = "|".join(
     [
         rf"<\|?{_TAGS}(?:\s+\w+=[^<>\n]*)?\s*\|?>",
@@ -18,6 +18,7 @@ _OPENING = "|".join(
         r"<\|inner_prefix\|>",  # Apertus
         "<unused94>thought",  # MedGemma
         r"(?<!.)here(?: is|'s) my thought process:",  # Granite
+        r"(?<!.)here are my reasoning steps:",  # Apriel
         r"(?-i:\Aanalysis(?=[A-Z]))",  # gpt-oss's, from a server that leaves control tokens out
     ]
 )

@@ -15,6 +15,10 @@ _CUE = re.compile(r"\banswer(?:\s+is\b\s*[:\uff1a]?|\s*[:\uff1a])\s*", re.I)
 _WORD_BEFORE = r"(?<=\w{3})|(?<=\d)|(?<=\b[a-z])|(?<=\b[a-z]{2})"
 _NEXT_SENTENCE = re.compile(rf"(?:{_WORD_BEFORE})[.!?]\s+(?=[A-Z])")
 _AROUND = "_\"'“”‘’` \t"
+BOX = re.compile(  # LaTeX's, which models put around an answer: $\boxed{\text{Lima}}$
+    r"(?:(?:\$\$?|\\[(\[])\s{0,3})?\\boxed\{(?:\\(?:text|math)\w*\{)?([^{}]*)\}+"
+    r"(?:\s{0,3}(?:\$\$?|\\[)\]]))?"
+)
 
 
 def sentences(text: str) -> list[str]:
@@ -59,12 +63,11 @@ def word_key(text: str) -> str:
 def stated_answer(text: str) -> str | None:
     """The answer after the last "answer is" or "answer:" of a text; None if there is none.
 
-    It begins there or on the next line that is not blank. It ends with its line, or earlier before
-    a new sentence: at . ! or ? before a capital letter, unless the word before is a capital with at
-    most one more letter, as in "St. Petersburg" and "J. K. Rowling". Emphasis marks, quotes and
-    final punctuation are removed.
+    It begins there or on the next line that is not blank, and ends with its line or sentence: at .
+    ! or ? before a capital letter, unless the word before is a capital with at most one more
+    letter, as in "St. Petersburg". Emphasis, boxes, quotes and final punctuation are removed.
     """
-    text = text.replace("*", "")
+    text = BOX.sub(r"\1", text.replace("*", ""))
     ends = [match.end() for match in _CUE.finditer(text)]
     line = next(iter(text[ends[-1] :].splitlines()), "") if ends else ""
     first = _NEXT_SENTENCE.split(line, maxsplit=1)[0]

@@ -140,13 +140,14 @@ def test_direct_answers_and_the_empty_one() -> None:
         (Question("1", "Which river?", ("yes", "Rhine")), False),
         (Question("1", "Is it long?", ("yes",)), None),
         (Question("1", "Is it long?", ("True",)), None),
+        (Question("1", "It is long.", ("SUPPORTS",)), None),  # as KILT has FEVER
         (Question("1", "Which river?", ()), None),
         (Question("1", "Which river?", ("the Nile",), choices=("the Nile", "the Rhine")), None),
         (Question("1", "It is long.", ("long",), task="fact_checking"), None),
     ],
 )
 def test_whether_a_passage_holds_an_answer(question: Question, holds: bool | None) -> None:
-    passage = Passage("p", "Khartoum", "The Blue Nile flows here, yes.")
+    passage = Passage("p", "Khartoum", "The Blue Nile flows here, yes; it supports all.")
     assert metrics.holds_answer(question, passage) is holds
     assert metrics.holds_answer(question, None) is (None if holds is None else False)
 

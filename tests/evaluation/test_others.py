@@ -26,9 +26,16 @@ def run(tmp_path: Path) -> Path:
 def written(path: Path, run: Path, name: str) -> Path:
     """All questions, each answered right, in a form of another system."""
     pairs = [(one["question"], one["gold_answers"][0]) for one in read_run(run).records]
-    flash = [{"question": q, "golden_answers": [a], "output": {"pred": a}} for q, a in pairs]
+    flash = [
+        {"question": q, "golden_answers": [a], "output": {"pred": f"<think>x</think> {a}"}}
+        for q, a in pairs
+    ]
     tagged = [
-        {"question": f"{q} ", "response": f"in <answer> x </answer> <answer>\n{a} </answer>."}
+        {
+            "question": f"{q} ",
+            "answer": "gold",
+            "response": f"in <answer> x </answer> <answer>\n{a} </answer>.",
+        }
         for q, a in pairs
     ]
     table = io.StringIO()

@@ -54,6 +54,10 @@ def test_the_gold_option():
     assert question_kinds.gold_option(CLAIM) == 1
     assert question_kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
     assert question_kinds.gold_option(LABELS) == 1
+    both = dataclasses.replace(CHOICE, answers=CHOICE.choices[1:])
+    assert question_kinds.gold_options(both) == [1, 2] and kinds.is_right("C", both)
+    said = [kinds.option_record(text, both) for text in (*CHOICE.choices, "?")]
+    assert [one and one.get("gold") for one in said] == [1, 1, 2, 1]
     letters = dataclasses.replace(CHOICE, answers=("B",))
     for question in (letters, OPEN):
         with pytest.raises(InputError, match="none of its options"):
@@ -89,6 +93,10 @@ def test_a_letter_that_is_also_a_choice_is_a_letter():
     assert kinds.chosen("It is O2.", gases) == "O2" and kinds.chosen("no2", gases) == "NO2"
     assert kinds.chosen("It is O2, not A", gases) == "C"  # words count where no letter does
     assert kinds.chosen("H2O2", gases) == "H2O2"
+    assert (
+        kinds.chosen("It's King's", dataclasses.replace(CHOICE, choices=("O2", "King\u2019s")))[0]
+        == "K"
+    )
 
 
 LENGTHS = ("2 N", "2 N to the left", "a 5 N push", "Vitamin A", "+1 charge", "+1 charge/2")
@@ -116,7 +124,7 @@ LENGTHS = ("2 N", "2 N to the left", "a 5 N push", "Vitamin A", "+1 charge", "+1
         ("Vitamin A", [3]),  # not the letter A
         ("Vitamin A, so D", [3]),
         ("Vitamin C", [2]),  # a letter: no choice's text is there
-        ("a +1 charge", [4]),
+        ("A +1 charge", [4]),  # an article
         ("+1 charge/2", [5]),
         ("+1 charge/2, or (A)", [0, 5]),
         ("1 charge", []),

@@ -25,6 +25,7 @@ from jaxrag.text.sentences import last_sentence, stated_answer
         ("The answer is Rome.\nIt is in Italy.", "Rome"),
         ("The answer is 12 May 1830!", "12 May 1830"),
         ("THE ANSWER IS yes", "yes"),
+        ("The final answer is $\\boxed{\\text{Rome}}$.", "Rome"),
         ("The answer is", None),
         ("The answer is ...", None),
         ("Rome", None),

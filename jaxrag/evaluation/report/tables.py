@@ -146,7 +146,6 @@ READ = "Below: 95 % intervals. Costs are means per question."
 READ_DIFFERENCES = " ΔEM is paired; p is not adjusted."
 """How the terminal's table is read, without and with a baseline."""
 
-
 DIFFERENCES = {"delta_em": "exact_match", "delta_f1": "f1"}
 """Columns of differences from the baseline, by the names that choose them."""
 

@@ -76,7 +76,7 @@ class Declared(NamedTuple):
 
 
 def read_declared(path: Path) -> Declared:
-    """Reads what the checkpoint at ``path`` declares; without such files, nothing.
+    """Reads what the checkpoint at ``path`` declares, DPR's by its type; without files, nothing.
 
     InputError if a file is damaged, or declares what is not supported.
     """
@@ -103,6 +103,8 @@ def read_declared(path: Path) -> Declared:
         settings["normalise"] = unit or similarity in (None, "cosine")
         if not unit and similarity in _SIMILARITIES:
             notes["normalise"] = _SIMILARITIES[similarity]
+    elif _optional(path / "config.json").get("model_type") == "dpr":
+        settings |= {"pooling": "cls", "normalise": False}
     dense = tuple(_read_dense(path / folder) for name, folder in modules if name == "Dense")
     lower_case = flag(limits, "do_lower_case", network, False)
     return Declared(network, settings, dense, lower_case, pools_prompts, notes)

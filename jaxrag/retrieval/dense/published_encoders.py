@@ -5,6 +5,7 @@ Usage: ``Exact(contriever())``, ``Exact(dpr(), metric="l2")``. docs/encoders.md 
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -33,13 +34,8 @@ def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = T
 
 def nomic(checkpoint: str = "hub:nomic-ai/nomic-embed-text-v1.5") -> BiEncoder:
     """nomic-embed-text (Nussbaum et al. 2024): a task before the text, mean of the states."""
-    return _published(
-        checkpoint,
-        pooling="mean",
-        query_prefix="search_query: ",
-        passage_prefix="search_document: ",
-        max_length=2048,
-    )
+    prefixes = {"query_prefix": "search_query: ", "passage_prefix": "search_document: "}
+    return _published(checkpoint, pooling="mean", max_length=2048, **prefixes)
 
 
 def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder:
@@ -56,13 +52,8 @@ def e5(checkpoint: str = "hub:intfloat/e5-base-v2") -> BiEncoder:
 
     Not for the instruction-tuned models of that name.
     """
-    return _published(
-        checkpoint,
-        pooling="mean",
-        query_prefix="query: ",
-        passage_prefix="passage: ",
-        max_length=512,
-    )
+    prefixes = {"query_prefix": "query: ", "passage_prefix": "passage: "}
+    return _published(checkpoint, pooling="mean", max_length=512, **prefixes)
 
 
 def dpr(
@@ -105,10 +96,8 @@ def published_encoder(checkpoint: str) -> BiEncoder:
     families = {
         "bge-": partial(bge, instruction=False),
         "nomic-embed": nomic,
-        "contriever": contriever,
-        "e5-small": e5,
-        "e5-base": e5,
-        "e5-large": e5,
+        "m?contriever": contriever,
+        "(multilingual-)?e5-(small|base|large)(?!-instruct)": e5,
     }
-    family = next((make for begin, make in families.items() if name.startswith(begin)), BiEncoder)
+    family = next((make for begin, make in families.items() if re.match(begin, name)), BiEncoder)
     return family(checkpoint)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,13 @@ def test_any_list_that_python_writes_is_read(tmp_path_factory, answers):
     path.write_bytes(text.getvalue().encode())
     (row,) = read_dpr_table(path, split="test")
     assert row.question.answers == tuple(dict.fromkeys(answers))
+
+
+def test_strings_without_commas_are_not_joined(tmp_path):
+    """As NumPy writes a list: Python would read it as one string."""
+    row = InputLine(tmp_path, 1, {"answers": """['Lima' "Rock 'n' 'roll'"]"""})
+    with pytest.raises(InputError, match="a list of strings as Python writes it is needed"):
+        answer_list(row)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,9 +8,17 @@ import pytest
 
 from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
-from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
+from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers, resolve
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.published_encoders import INSTRUCTION, bge, contriever, dpr, e5, nomic
+from jaxrag.retrieval.dense.published_encoders import (
+    INSTRUCTION,
+    bge,
+    contriever,
+    dpr,
+    e5,
+    nomic,
+    published_encoder,
+)
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert, small_nomic
@@ -120,6 +128,8 @@ def test_identity_names_both_towers(towers, plain):
     alone = BiEncoder(towers[1], max_length=64)
     identities = {e.load().identity for e in (both, swapped, alone)}
     assert len(identities) == 3
+    assert (resolved := resolve(Path(towers[0]), BiEncoder())[0]).pooling == "cls"
+    assert resolved.normalise is False  # by the checkpoint's type, where no setting says more
     for encoder in (both, alone):  # what a dry run tells is what the run will say
         described = encoder.describe()
         assert described.identity == encoder.load().identity
@@ -150,6 +160,13 @@ def test_names_in_tables():
     assert Scann(e5()).name == "e5-base-v2, ScaNN"
     assert contriever().checkpoints == ("hub:facebook/contriever-msmarco",)
     assert dpr("a", "b").checkpoints == ("b", "a")
+
+
+def test_settings_are_those_of_a_family():
+    names = ["multilingual-e5-base", "multilingual-e5-large-instruct", "mcontriever-msmarco"]
+    found = [published_encoder(f"hub:x/{name}") for name in names]
+    assert [one.passage_prefix for one in found] == ["passage: ", None, ""]
+    assert [one.normalise for one in found] == [True, None, False]
 
 
 # --- against torch -----------------------------------------------------------------------------
