@@ -144,6 +144,28 @@ def test_each_baseline_runs_end_to_end(name: str, small: Run, tmp_path: Path) ->
     assert execute(run, tmp_path / "run") == found  # nothing is left to ask
 
 
+@pytest.mark.parametrize("name", ["self_rag", "self_rag_prompted"])
+@pytest.mark.parametrize("form", ["short", "long"])
+def test_self_rag_runs_end_to_end(name: str, form: str, small: Run, tmp_path: Path) -> None:
+    run = run_on(small, config(name), form=form, retrieve="always")
+    found = execute(run, tmp_path / "run")
+    assert found["answered"] == 5 and found["errors"] == 0
+    assert found["means"]["exact_match"]["mean"] == 1.0
+    assert found["means"]["retriever_activation"]["mean"] == 1.0
+    kept = read_run(tmp_path / "run")
+    assert kept.config["method"]["name"] == run.name
+    for record in kept.records:
+        trace, cost = record["trace"], record["cost"]
+        prompted = name == "self_rag_prompted"
+        assert trace["mode"] == ("prompted emulation" if prompted else "checkpoint")
+        assert len(trace["selected"]["ids"]) == 1 and len(trace["searches"][0]["ids"]) == 5
+        assert cost["llm_calls"] == 5 and cost["searches"] == 1
+        # of each passage: relevance, support, utility
+        assert cost["llm_scores"] == 5 * (2 + 3 + 5)
+        scores = [one["total"] for one in trace["steps"][0]["beams"][0]["candidates"]]
+        assert trace["chosen"]["score"] == max(scores)
+
+
 def test_the_local_engine_is_inspected(small: Run) -> None:
     """The methods that do so are tried by tests/methods/test_contract.py."""
     method = dataclasses.replace(small, method=config("dragin").method)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -153,6 +154,24 @@ def test_decoding_in_several_calls_equals_one_call(small: Any) -> None:
     whole, pieces = (write(small, tokens, where, drawn, steps=n) for n in (99, 2))
     for one, other in zip(whole[:5], pieces[:5], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_jit_changes_nothing(small: Any) -> None:
+    tokens, where = sources((9, 5))
+    model, params, _ = small
+
+    def both() -> list[Any]:
+        begun = start_answers(model, params, tokens, where, slots=2)
+        drawn = sampling(2, temperature=0.8)
+        written = extend_answers(model, params, begun, jnp.int32(2), limits(most=2), drawn)
+        found = beam_search(model, params, tokens, where, limits(most=2), beams=2, slots=2)
+        return [written.tokens, written.logprobs, *found]
+
+    compiled = both()
+    with jax.disable_jit():
+        plain = both()
+    for one, other in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.slow
