@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.runs.job import Job
 from jaxrag.types import InputError
 
 _QUOTED = 300  # characters of an error in a config file that a message quotes
+_imported: dict[str, FileState] = {}  # the user's modules that config files have imported
 
 
 def load(spec: str, *, kind: Any = Job) -> Any:
@@ -37,15 +39,38 @@ def load(spec: str, *, kind: Any = Job) -> Any:
 
 
 def load_module(path: str) -> Any:
-    """The module that a file of Python is; InputError if it is not one, or has an error."""
+    """The module that a file of Python is; InputError if it is not one, or has an error.
+
+    It, and the user's modules that it imports, are those of the files as they are now.
+    """
     spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is not a config file: its name must end in .py.")
+    _forget_changed()
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # the dataclasses of a method defined there need it
-    with explained(path):
-        spec.loader.exec_module(module)
+    before = {*sys.modules}
+    with explained(path):  # without Python's cache, which takes files of equal second and size
+        exec(compile(Path(path).read_bytes(), Path(path).absolute(), "exec"), vars(module))
+    users = (str(Path.cwd()), str(Path(path).absolute().parent))
+    for name in sys.modules.keys() - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        others = name.startswith("jaxrag.") or "site-packages" in file
+        if file.startswith(users) and not others and Path(file).is_file():
+            _imported[name] = FileState.of(file)
     return module
+
+
+def _forget_changed() -> None:
+    """Has the modules that config files imported read again if one of their files has changed."""
+    try:
+        check_unchanged(_imported.values())
+    except InputError:
+        for name, state in _imported.items():
+            sys.modules.pop(name, None)
+            with contextlib.suppress(OSError):
+                Path(importlib.util.cache_from_source(state.path)).unlink()
+        _imported.clear()
 
 
 def find(path: str) -> str:

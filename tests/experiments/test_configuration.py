@@ -25,7 +25,7 @@ from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.retrieval.web.index import Web
-from jaxrag.runs.config_file import load
+from jaxrag.runs.config_file import load, load_module
 from jaxrag.runs.edits import choices, edited
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
@@ -354,6 +354,23 @@ def test_devices_that_are_not_there() -> None:
     assert found.stderr.splitlines()[-1].startswith(
         "error: JAX finds no device for JAX_PLATFORMS='cuda'"
     )
+
+
+def test_a_config_and_its_imports_are_read_as_they_are_now(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.syspath_prepend(tmp_path)
+    config, part = tmp_path / "own.py", tmp_path / "a_part_of_own.py"
+    config.write_text("from a_part_of_own import Y\n\nX = 0.3\n")
+    part.write_text("Y = 0.3\n")
+    found = []
+    for _ in range(2):
+        module = load_module(str(config))
+        found.append((module.X, module.Y))
+        for path in (config, part):  # of equal size in the same second, as programs write them
+            times = path.stat()
+            path.write_text(path.read_text().replace("0.3", "0.4"))
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert found == [(0.3, 0.3), (0.4, 0.4)]
 
 
 def test_a_config_that_exits(tmp_path: Path) -> None:
