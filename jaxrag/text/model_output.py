@@ -10,33 +10,38 @@ from jaxrag.text.sentences import BOX
 # Characters without a shape: zero-width spaces, soft hyphens, marks of writing direction.
 _INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 _ENDS = "".join(re.findall(rf"[\s{_INVISIBLE}]", "".join(map(chr, range(0x10000)))))
-_NAME = r"(?:(?:the|my|your)\s+)?(?:(?:final|short|brief|concise|exact|correct|direct)\s+)?"
-_NAME += r"(?:ans(?:wer)?|response)(?:s|\(s\))?(?:\s+is)?"
-_COLON = r"(?:[:\uff1a]+|(?<=\s)[-\u2013\u2014=\u2192]+>?(?=\s))"
+_OF = r"(?:(?:the|my|your)\s+)?(?:(?:final|short|brief|concise|exact|correct|direct)\s+)?"
+_NAME = rf"{_OF}(?:ans(?:wer)?|response)(?:s|\(s\))?(?:\s+is)?"
+_DASH = r"(?<=\s)[-\u2013\u2014=\u2192]+>?(?=\s)"  # not after "Response", since titles have it, too
 _LABEL = re.compile(
     rf"^(?:(?:[-+\u2022]|\d+[.)])\s+)?[*_`#>\s\[(\"]*"
-    rf"(?:{_NAME}[*_`#>\s\])\"]*{_COLON}[*_`#>\s]*)+",
+    rf"(?:{_NAME}[*_`#>\s\])\"]*(?:[:\uff1a]+|(?<!response\s){_DASH})[*_`#>\s]*)+",
     re.I,
 )
 # lines that only mark what follows: a fence, a rule, a heading such as "### Final answer"
 _RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#=\[(]+\s*{_NAME}[*_#=\s\])]*", re.I)
 _HEADING = re.compile(rf"{_NAME}\s*[.;\u2013-]?", re.I)  # one without marks, if more follows
-_TAGGED = r"(?:(?:final[\s_-]*)?answers?|response|output|solution)"
-_OPEN = rf"<\s*{_TAGGED}\b(?:\s[^<>]*|\s*/)?>"
-_CLOSE = rf"<\s*/\s*{_TAGGED}\s*>"
+_OPEN = r"<\s*(?:final[\s_-]*)?answers?\b(?:\s[^<>]*|\s*/)?>"
+_CLOSE = r"<\s*/\s*(?:final[\s_-]*)?answers?\s*>"
 _PAIR = re.compile(rf"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.S | re.I)
 _BEGIN = re.compile(_OPEN, re.I)
 # also an end tag in which the text breaks off, as at a limit of tokens
-_TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*\w*\s*$", re.I)
+_TAG = re.compile(rf"{_OPEN}|{_CLOSE}|<\s*/\s*(?:\w+\s*)?$", re.I)
+_OTHER = r"(?:response|output|solution)>"  # tags only where one begins a line: HTML has <output>
+_OTHER_LINE = re.compile(rf"^<{_OTHER}", re.M | re.I)
+_OTHER_TAG = re.compile(rf"<(/?){_OTHER}", re.I)
+_UNOPENED = re.compile(rf"\A((?:(?!<{_OTHER}).)*?)</{_OTHER}.*", re.S | re.I)
 # marks at which a turn ends or the next begins, where a server leaves them in the text
 _TURN = re.compile(
     r"<\|(?!end_(?:of_solution|response)\|)\w{3,}\|>|<｜[^<>]+｜>|</s>|<(?:end|start)_of_turn>"
     r"|<turn\|>|<eos>|\[\|endofturn\|\]",
     re.I,
 )
-_WRAPPER = r"</(?:response|output|solution)>|<\|end_(?:of_solution|response)\|>"
-_END = re.compile(rf"{_TURN.pattern}|{_WRAPPER}|\[END FINAL RESPONSE\]", re.I)
-_BOX = re.compile(r"<\|(?:begin|end)_of_box\|>")  # of GLM, around what answers
+_END = re.compile(
+    rf"{_TURN.pattern}|<\|end_(?:of_solution|response)\|>|\[END FINAL RESPONSE\]", re.I
+)
+# marks before an answer, and GLM's around it
+_BOX = re.compile(r"<\|(?:end_of_box|begin_of_\w+|start_response)\|>|<｜begin▁of▁sentence｜>", re.I)
 
 
 def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
@@ -45,17 +50,22 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     Reasoning (with ``opened``, begun by the prompt) is no part of it, nor what follows a mark of
     the answer's or the turn's end. ``how`` says what is taken:
 
-    - "tags", "first_line": the text of the last pair of <answer> and </answer> (or response,
-      output, solution) that is not blank, in one line; without a pair, the first line after the
-      last <answer>; without tags, the first line. Blank lines and labels alone do not count. A
-      label such as "**Final answer:**", boxes, and emphasis around the whole are removed.
+    - "tags", "first_line": the text of the last pair of <answer> and </answer> (without any, of
+      response, output or solution, the first at the begin of a line) that is not blank, in one
+      line; without a pair, the first line after the last <answer>; without tags, the first line.
+      Blank lines and labels alone do not count. A label such as "**Final answer:**", boxes, and
+      emphasis around the whole are removed.
     - "text": all of it, without blanks and invisible characters at its ends.
     """
-    raw = _BOX.sub("", raw[answer_start(raw, opened=opened) :])
-    raw = _END.split(raw, maxsplit=1)[0]
+    start = answer_start(raw, opened=opened)
+    raw = _END.split(_BOX.sub("", raw[start:]), maxsplit=1)[0]
+    raw = _UNOPENED.sub(r"\1", raw) if start else raw  # opened before `answer_start`
     if how == "text":
         return _trimmed(raw)
-    if pairs := _PAIR.findall(raw := BOX.sub(r"\1", raw)):
+    raw = BOX.sub(r"\2\3", raw)
+    if _OTHER_LINE.search(raw) and not _BEGIN.search(raw):
+        raw = _OTHER_TAG.sub(r"<\1answer>", raw)
+    if pairs := _PAIR.findall(raw):
         last = next((pair for pair in reversed(pairs) if _trimmed(pair)), "")
         lines = (_trimmed(line) for line in last.splitlines())
         return _bare(" ".join(line for line in lines if not _RULE.fullmatch(line)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-_TAGS = r"(?:(?:(?!end_)[a-z]+[_:|])?(?:think(?:ing|_fast(?:er)?)?|thoughts?|reason(?:ing)?)"
-_TAGS += r"|scratchpad|analysis)"
+_TAGS = r"(?:(?:(?!end_)[a-z]+[_:|])?(?:think(?:ing|_fast(?:er)?)?|thoughts?|reasoning)"
+_TAGS += r"|reason|scratchpad|analysis)"
 _CHANNEL = r"<\|channel\|>(?:{})(?:[^<]|<\|constrain\|>)*<\|message\|>"  # of gpt-oss
 _OPENING = "|".join(
     [
-        rf"<\|?{_TAGS}(?:\s+\w+=[^<>\n]*)?\s*\|?>",
+        rf"<\|?{_TAGS}(?:\s+\w+=[^<>\n]*|\s*)\|?>",
         r"\[THINK\]|◁think▷",
         _CHANNEL.format("analysis|commentary"),
         r"<\|channel>thought",
@@ -18,7 +18,7 @@ _OPENING = "|".join(
         r"<\|inner_prefix\|>",  # Apertus
         "<unused94>thought",  # MedGemma
         r"(?<!.)here(?: is|'s) my thought process:",  # Granite
-        r"(?<!.)here are my reasoning steps:",  # Apriel
+        r"\A\s*here are my reasoning steps:",  # Apriel
         r"(?-i:\Aanalysis(?=[A-Z]))",  # gpt-oss's, from a server that leaves control tokens out
     ]
 )
@@ -49,7 +49,7 @@ MARK_TOKENS = frozenset(
 
 def opens_reasoning(prompt: str) -> bool:
     """Whether a prompt ends inside reasoning: its template has opened it and not closed it."""
-    ending = prompt[-64:].rstrip()
+    ending = prompt[-64:].rstrip().rpartition("\n")[2]
     return any(mark["opening"] and mark.end() == len(ending) for mark in _MARK.finditer(ending))
 
 

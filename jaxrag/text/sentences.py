@@ -16,8 +16,8 @@ _WORD_BEFORE = r"(?<=\w{3})|(?<=\d)|(?<=\b[a-z])|(?<=\b[a-z]{2})"
 _NEXT_SENTENCE = re.compile(rf"(?:{_WORD_BEFORE})[.!?]\s+(?=[A-Z])")
 _AROUND = "_\"'“”‘’` \t"
 BOX = re.compile(  # LaTeX's, which models put around an answer: $\boxed{\text{Lima}}$
-    r"(?:(?:\$\$?|\\[(\[])\s{0,3})?\\boxed\{(?:\\(?:text|math)\w*\{)?([^{}]*)\}+"
-    r"(?:\s{0,3}(?:\$\$?|\\[)\]]))?"
+    r"((?:\$\$?|\\[(\[])\s{0,3})?\\boxed\{(?:\s*\\(?:text|math)\w*\{([^{}]*)\}\s*"
+    r"|((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))\}(?(1)\s{0,3}(?:\$\$?|\\[)\]]))"
 )
 
 
@@ -67,7 +67,7 @@ def stated_answer(text: str) -> str | None:
     ! or ? before a capital letter, unless the word before is a capital with at most one more
     letter, as in "St. Petersburg". Emphasis, boxes, quotes and final punctuation are removed.
     """
-    text = BOX.sub(r"\1", text.replace("*", ""))
+    text = BOX.sub(r"\2\3", text.replace("*", ""))
     ends = [match.end() for match in _CUE.finditer(text)]
     line = next(iter(text[ends[-1] :].splitlines()), "") if ends else ""
     first = _NEXT_SENTENCE.split(line, maxsplit=1)[0]
