@@ -167,11 +167,12 @@ def _lines(job: _Job, label: str, console: Console) -> Iterator[Callable[[float]
             line(now)
 
     def break_silence() -> None:
-        pause = _SOON
+        quiet = pause = _SOON
         while not ended.wait(pause):
-            if (now := time.monotonic()) - last >= pause:
+            if (now := time.monotonic()) - last >= quiet:
                 line(now)
-            pause = _QUIET
+            quiet = _QUIET
+            pause = last + quiet - now
 
     threading.Thread(target=break_silence, daemon=True).start()
     try:

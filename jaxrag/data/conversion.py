@@ -78,6 +78,9 @@ class QuestionFiles:
         else:
             questions = tuple(with_task(one, self.task, self.labels) for one in dataset.questions)
             changed = [self.task, *self.labels]
+        if self.task in ("open", "multiple_choice"):
+            pairs = zip(questions, dataset.questions, strict=True)
+            changed += ["choices"] if any(a.choices != b.choices for a, b in pairs) else []
         if not changed:
             return dataset
         identity = digest(" ".join([dataset.identity, *changed]))

@@ -25,7 +25,7 @@ YES_NO = ("yes", "no")
 FEVER = {"supports": VERDICTS[0], "refutes": VERDICTS[1]}
 """FEVER's labels of statements, in lower case, and what they mean."""
 LETTERS = string.ascii_uppercase
-_OWN_LETTER = re.compile(r"\s*\(?([A-Z])[).:]\s*(?=\S)")
+_OWN_LETTER = re.compile(r"\s*\(?([A-Z])(?:\)|[.:](?=\s))\s*(?=\S)")  # not that of "B.C."
 _MARKS = r"\s\[\](){}'\"`*.:"
 _WHOLE_LETTER = re.compile(
     rf"[{_MARKS}]*(?:(?:option|choice)[{_MARKS}]+)?([A-Z])[{_MARKS}]*", re.I | re.A
@@ -107,10 +107,11 @@ def with_chosen_answers(question: Question) -> Question:
     Letters that all choices begin with, as in "(A) Rome", are no part of choices and answers.
     InputError if there are choices, and none of the gold answers is one.
     """
-    marks = list(map(_OWN_LETTER.match, question.choices))
-    if marks and all(mark and mark[1] == own for mark, own in zip(marks, LETTERS, strict=False)):
-        bare = {mark.string: mark.string[mark.end() :] for mark in marks if mark}
-        answers = tuple(bare.get(answer, answer) for answer in question.answers)
+    marks = [mark for mark in map(_OWN_LETTER.match, question.choices) if mark]
+    own = "".join(mark[1] for mark in marks)
+    if own and len(own) == len(question.choices) and LETTERS.startswith(own):
+        bare = {mark.string.strip().lower(): mark.string[mark.end() :] for mark in marks}
+        answers = tuple(bare.get(answer.strip().lower(), answer) for answer in question.answers)
         question = dataclasses.replace(question, choices=tuple(bare.values()), answers=answers)
     if not question.choices or not question.answers:
         return question

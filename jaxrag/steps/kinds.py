@@ -29,7 +29,7 @@ from jaxrag.types import InputError, Question
 
 _log = logging.getLogger("jaxrag")
 
-_LONE_LETTER = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])\s*")
+_LONE_LETTER = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])[ \t]*")
 _QUOTES = str.maketrans("‘’“”", "''\"\"")
 # What may stand beside a whole choice: blanks, brackets, quotes and punctuation, but nothing that
 # makes it part of a longer number, formula or word.
@@ -139,7 +139,7 @@ def named_choices(text: str, question: Question) -> list[int]:
     A choice's text counts only as a whole: "5 N" is not in "0.5 N". Choices of one word count only
     where no other is named, since "C" may be one, too. A mention within a longer one does not:
     "2 N to the left" does not name "2 N". A small or wide letter counts as a whole answer: "(b)".
-    An "A" right before a choice's text is its article. Forms of Unicode and quotes do not count.
+    An "A" right before another choice is its article. Forms of Unicode and quotes do not count.
     """
     text, *choices = (
         unicodedata.normalize("NFC", one).translate(_QUOTES) for one in (text, *question.choices)
@@ -152,7 +152,8 @@ def named_choices(text: str, question: Question) -> list[int]:
         pattern = _BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER
         mentions = [(*m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
         (phrases if len(parts) > 1 else words).extend(mentions)
-    begins = {start for start, _, _ in phrases + words}
+    begins = {start for start, _, index in phrases + words if index}
+    begins -= {start for start, _, index in phrases + words if not index}
     lone = ((*mark.span(), LETTERS.index(mark[1])) for mark in _LONE_LETTER.finditer(text))
     letters = [(a, i) for a, b, i in lone if i < len(choices) and (i or b not in begins)]
     outer = _outer(phrases if phrases or letters else words)

@@ -100,6 +100,36 @@ def test_a_job_whose_first_item_takes_long_is_named_soon_and_again(monkeypatch) 
     assert log.getvalue().count("\n") == 2
 
 
+def test_no_silence_is_longer_than_a_minute(monkeypatch) -> None:
+    log, now, threads = io.StringIO(), [0.0], []
+
+    class Ended:
+        """What passes while the thread waits: at 50 s an item is finished, at 120 s all."""
+
+        def wait(self, pause: float) -> bool:
+            if now[0] < 50 < now[0] + pause:
+                before, now[0] = now[0], 50.0
+                advance(1)
+                now[0] = before
+            now[0] += pause
+            return now[0] > 120
+
+        def set(self) -> None:
+            pass
+
+    class Thread:
+        def __init__(self, target, daemon) -> None:
+            self.start = lambda: threads.append(target)
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.threading, "Event", Ended)
+    monkeypatch.setattr(module.threading, "Thread", Thread)
+    with progress(4, "scoring", console=Console(file=log)) as advance:
+        threads[0]()
+    shown = [line.split()[1] + " " + line.split(", ")[1] for line in log.getvalue().splitlines()]
+    assert shown[:3] == ["0/4, 2 s so far", "1/4, 50.0 s each", "1/4, 110.0 s each"]
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (64_560_000_000, "64.6 GB")],

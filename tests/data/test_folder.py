@@ -176,6 +176,8 @@ def test_a_list_that_is_written_as_a_string_is_refused(source, tmp_path, written
         (["[\uff22]"], ["Oslo", "Lima"], ("Lima",)),
         (["A"], ["B", "A"], ("A",)),  # the text of a choice is no letter
         (["B) Lima"], ["(A)Oslo", "B) Lima"], ("Lima",)),  # their own letters are no part
+        (["b) lima "], ["A) Oslo", "B) Lima"], ("Lima",)),
+        (["b.c."], ["A.D.", "B.C."], ("b.c.",)),  # no letters
         (["C"], ["Oslo", "Lima"], None),
         (["Rome"], ["Oslo", "Lima"], None),
         (["lima", "the town"], ["Oslo", "Lima"], ("lima", "the town")),

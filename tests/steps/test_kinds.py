@@ -125,6 +125,8 @@ LENGTHS = ("2 N", "2 N to the left", "a 5 N push", "Vitamin A", "+1 charge", "+1
         ("Vitamin A, so D", [3]),
         ("Vitamin C", [2]),  # a letter: no choice's text is there
         ("A +1 charge", [4]),  # an article
+        ("A\n2 N to the left is too far", [0, 1]),  # a letter
+        ("A 2 N, not 2 N to the left", [0, 1]),
         ("+1 charge/2", [5]),
         ("+1 charge/2, or (A)", [0, 5]),
         ("1 charge", []),
