@@ -403,7 +403,7 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
         texts, escaped = {_unescaped(one) for one in texts}, texts
         if texts == escaped:
             break
-    texts |= {_TAG.sub("", one) for one in texts}
+    texts |= {text, *(_TAG.sub("", one) for one in texts)}  # a key may have a "0x" itself
     return any(form in one for one in map(_alphanumeric, texts) for form in forms)
 
 

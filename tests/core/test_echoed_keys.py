@@ -54,6 +54,17 @@ def test_a_key_in_any_spelling(name: str) -> None:
         client.close()
 
 
+def test_a_key_that_looks_like_an_escape_itself() -> None:
+    key = KEY.replace("0123", "0x41u+0042")
+    with local_http.serving(
+        Handler, None, said=" ".join(key[at : at + 8] for at in range(0, 48, 8))
+    ) as server:
+        client = HttpClient([server.url], headers={}, secrets=[key], timeout=9.0, patience=9.0)
+        with pytest.raises(InputError, match="has the request's key in it"):
+            client.request("GET", "/401")
+        client.close()
+
+
 @pytest.mark.parametrize(("key", "read"), [(KEY, "***"), ("EMPTY", "EMPTY")])
 def test_a_key_as_it_is(key: str, read: str) -> None:
     """A short one, such as EMPTY for servers that need none, may be a word of an answer."""
