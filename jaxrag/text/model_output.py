@@ -51,7 +51,7 @@ def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
     the answer's or the turn's end. ``how`` says what is taken:
 
     - "tags", "first_line": the text of the last pair of <answer> and </answer> (without any, of
-      response, output or solution, the first at the begin of a line) that is not blank, in one
+      response, output or solution, the first at the start of a line) that is not blank, in one
       line; without a pair, the first line after the last <answer>; without tags, the first line.
       Blank lines and labels alone do not count. A label such as "**Final answer:**", boxes, and
       emphasis around the whole are removed.
