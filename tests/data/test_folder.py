@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from jaxrag.data import conversion
+from jaxrag.data import conversion, question_kinds
 from jaxrag.data.dataset import lacking, unanswered
 from jaxrag.data.folder import Folder
 from jaxrag.types import InputError, Passage, Question
@@ -191,6 +192,17 @@ def test_letters_of_choices(source, tmp_path, answers, choices, gold):
         return
     dataset = Folder(str(source)).load(tmp_path / "cache")
     assert dataset.questions[0].answers == gold
+
+
+@pytest.mark.parametrize("task", ["open", "multiple_choice"])
+def test_choices_without_their_letters_are_other_data(source, tmp_path, monkeypatch, task):
+    """A run on choices with letters is not continued on the same without them."""
+    row = QUERIES[0] | {"answers": ["B"], "choices": ["A. Oslo", "B. Lima"]}
+    jsonl(source / "queries.jsonl", [row])
+    bare = Folder(str(source), task=task).load(tmp_path / "cache")
+    monkeypatch.setattr(question_kinds, "_OWN_LETTER", re.compile("(?!)"))
+    lettered = Folder(str(source), task=task).load(tmp_path / "cache")
+    assert bare.questions[0].answers == ("Lima",) and bare.identity != lettered.identity
 
 
 def test_the_task_gives_letters_and_labels_of_fever_their_meanings(source, tmp_path):
