@@ -51,7 +51,8 @@ def load_module(path: str) -> Any:
     sys.modules[spec.name] = module  # the dataclasses of a method defined there need it
     before = {*sys.modules}
     with explained(path):  # without Python's cache, which takes files of equal second and size
-        exec(compile(Path(path).read_bytes(), Path(path).absolute(), "exec"), vars(module))
+        source, name = Path(path).read_bytes(), str(Path(path).absolute())
+        exec(compile(source, name, "exec", dont_inherit=True), vars(module))
     users = (str(Path.cwd()), str(Path(path).absolute().parent))
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""

@@ -360,7 +360,7 @@ def test_a_config_and_its_imports_are_read_as_they_are_now(tmp_path: Path, monke
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.syspath_prepend(tmp_path)
     config, part = tmp_path / "own.py", tmp_path / "a_part_of_own.py"
-    config.write_text("from a_part_of_own import Y\n\nX = 0.3\n")
+    config.write_text("from a_part_of_own import Y\n\nX: float = 0.3\n")
     part.write_text("Y = 0.3\n")
     found = []
     for _ in range(2):
@@ -371,6 +371,7 @@ def test_a_config_and_its_imports_are_read_as_they_are_now(tmp_path: Path, monke
             path.write_text(path.read_text().replace("0.3", "0.4"))
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert found == [(0.3, 0.3), (0.4, 0.4)]
+    assert module.__annotations__ == {"X": float}  # no text: the file has no __future__ import
 
 
 def test_a_config_that_exits(tmp_path: Path) -> None:
