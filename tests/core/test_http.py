@@ -80,7 +80,7 @@ def test_an_answer_without_end_or_sense_is_one_error(name: str) -> None:
 
 
 def test_cookies_are_not_kept() -> None:
-    answer = body(b"{}", b"Set-Cookie: a=b; Path=/\r\n")
+    answer = body(b"{}", b"Set-Cookie: a=b; Path=/\r\nConnection: close\r\n")
     with local_http.serving(Handler, (answer, b"", ""), cookies=[]) as server:
         client = HttpClient([server.url], headers={}, timeout=9.0, patience=0.0)
         assert [client.request("GET", "/x") for _ in range(2)] == [{}, {}]
