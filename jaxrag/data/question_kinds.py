@@ -152,8 +152,7 @@ def options(question: Question) -> tuple[str, ...]:
 
 def option_texts(question: Question) -> tuple[str, ...]:
     """The `options` as texts that gold answers are compared with: choices in place of letters."""
-    own: dict[str, tuple[str, ...]]
-    own = {"fact_checking": VERDICTS, "yes_no": YES_NO, "context": ()}
+    own: dict[str, tuple[str, ...]] = {"fact_checking": VERDICTS, "yes_no": YES_NO, "context": ()}
     return own.get(role_of(question), question.choices)
 
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.core import store
 from jaxrag.core import store as stores
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Producer, Store, entry_key
@@ -300,19 +299,19 @@ TABLE = """\
 def test_a_table_of_mounts_is_read(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    assert store._mounted(table) == {
+    assert stores._mounted(table) == {
         (0, 21): "proc",
         (98, 0): "ext3",
         (0, 52): "nfs4",
         (0, 53): "fuse.gcsfuse",
     }
-    assert store._mounted(tmp_path / "none") == {}
+    assert stores._mounted(tmp_path / "none") == {}
 
 
 def test_proc_is_known_and_a_missing_path_is_on_its_parent_s_file_system(tmp_path: Path) -> None:
-    assert store.file_system("/proc/self") == "proc"
+    assert stores.file_system("/proc/self") == "proc"
     missing = tmp_path / "a" / "b" / "c"
-    assert store.file_system(missing) == store.file_system(tmp_path)
+    assert stores.file_system(missing) == stores.file_system(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "lustre", "fuse.gcsfuse"])
@@ -321,7 +320,7 @@ def test_a_store_on_a_network_file_system_is_refused(
 ) -> None:
     device = tmp_path.stat().st_dev
     numbers = (os.major(device), os.minor(device))
-    monkeypatch.setattr(store, "_mounted", lambda table: {numbers: kind})
+    monkeypatch.setattr(stores, "_mounted", lambda table: {numbers: kind})
     with pytest.raises(InputError, match=rf"network file system \({kind}\).*config\.store"):
         Store(tmp_path / "new" / "store.sqlite")
     assert not (tmp_path / "new").exists()

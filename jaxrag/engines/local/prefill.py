@@ -80,7 +80,8 @@ class Sizes:
     def fixed(cls, weights: int = 0, *, packed: bool = False) -> Sizes:
         """Sizes for the kind of device, where its free memory is not known.
 
-        A step reads all bytes of the ``weights``; so with more of them more rows are worth while.
+        A step reads all bytes of the ``weights``; so with more of them more rows are worth while:
+        on a CPU the cache has as many bytes, rounded down to a power of two, and 1 GiB at least.
         """
         if jax.default_backend() == "cpu":
             cache = max(1 << 30, 1 << weights.bit_length() >> 1)
