@@ -7,8 +7,7 @@
 - A passage has as many whole paragraphs, in their order, as fit into a number of words. A longer
   paragraph is cut at ends of sentences, a longer sentence between words. A heading begins one.
 - Its id is the file's path below the folder (or the row's id), "#", and the first eight hex digits
-  of its text's SHA-256: it stays as long as the text does. A row with an id of its own that fits
-  into one passage keeps it.
+  of its text's SHA-256. A row with an id of its own that fits into one passage keeps it.
 """
 
 from __future__ import annotations
@@ -104,9 +103,8 @@ def passages(document: Document, words: int = WORDS) -> list[Passage]:
 def questions(file: Path) -> Iterator[Question]:
     """The questions of a file: .jsonl, .csv, or lines of a question and answers between tabs.
 
-    A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. A
-    question without an id gets one that stays as long as its text does. InputError names line and
-    field that are damaged.
+    A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. An id
+    that is missing depends on the text alone. InputError names the line and field that are damaged.
     """
     if not file.is_file():
         raise InputError(f"there is no file of questions {file}.")
@@ -118,7 +116,7 @@ def questions(file: Path) -> Iterator[Question]:
             name = row.identifier("id") if "id" in row.fields else question_id(text)
             yield Question(name, text, answers)
         return
-    for line in filter(str.strip, _read(file).splitlines()):
+    for line in filter(str.strip, _read(file).split("\n")):
         text, *answers = (cell.strip() for cell in line.split("\t"))
         if not text:
             raise InputError(f"{file}: no question stands before the tab of {line[:100]!r}.")
@@ -197,34 +195,37 @@ def html_text(text: str) -> tuple[str, str]:
     page = _Page()
     page.feed(text)
     page.close()
-    return "".join(page.parts), " ".join(page.title.split())
+    return "".join(page.parts), " ".join("".join(page.titles[:1]).split())
 
 
 class _Page(HTMLParser):
     """The title and the text of an HTML page, with a blank line between its blocks."""
 
-    _INLINE = frozenset(
-        ("a", "b", "code", "em", "i", "kbd", "mark", "q", "small", "span", "strong")
+    _INLINE = re.compile(
+        "a|abbr|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|q|s|samp|small|"
+        "span|strike|strong|sub|sup|time|tt|u|var|wbr"
     )
-    _HIDDEN = frozenset(("script", "style", "template", "noscript"))
+    _HIDDEN = frozenset(("script", "style", "template", "noscript", "title"))
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: list[str] = []
-        self.title, self._open = "", ""
+        self.titles: list[str] = []  # the page's, then those of drawings in it
+        self._open = ""
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag in self._HIDDEN or tag == "title":
-            self._open = tag
-        elif tag not in self._INLINE:
+        if tag in self._HIDDEN:
+            self.titles += [""] * (tag == "title" and not self._open)
+            self._open = self._open or tag
+        elif not self._INLINE.fullmatch(tag):
             self.parts.append("\n\n# " if re.fullmatch("h[1-6]", tag) else "\n\n")
 
     def handle_endtag(self, tag: str) -> None:
         self._open = "" if tag == self._open else self._open
-        self.parts += ["\n\n"] * (tag not in self._INLINE)
+        self.parts += ["\n\n"] * (not self._INLINE.fullmatch(tag))
 
     def handle_data(self, data: str) -> None:
         if self._open == "title":
-            self.title += data
+            self.titles[-1] += data
         elif not self._open:
             self.parts.append(re.sub(r"\s+", " ", data))

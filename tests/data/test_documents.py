@@ -20,7 +20,8 @@ Honey is made in June.
 """
 PAGE = """<html><head><title>The
  mill</title><style>p {}</style></head><body><h1>Rye</h1><p>The <b>mill</b> grinds
-rye.<script>bad()</script></p><ul><li>one</li><li>two</li></ul>"""
+rye.<script>bad()</script></p><noscript><style>p {}</style>no</noscript><ul><li>CO<sub>2</sub></li>
+<li><u>t</u>wo<wbr>s<svg><title>drawn</title></svg></li></ul>"""
 
 
 def with_hash(name: str, title: str, text: str) -> tuple[str, str, str]:
@@ -46,7 +47,7 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
         ("7", "Rye", 'Rye, a "grain".'),
         ("8", "grain", "Oats"),
         with_hash("rows.jsonl", "rows", "No id."),
-        with_hash("sub/mill.html", "The mill", "Rye The mill grinds rye. one two"),
+        with_hash("sub/mill.html", "The mill", "Rye The mill grinds rye. CO2 twos"),
         with_hash("words.txt", "words", "A word. Two words."),
     ]
 
@@ -129,6 +130,8 @@ def test_questions_of_a_file_are_each_answered(tmp_path: Path) -> None:
     asked = QuestionFile(str(file), Folder(str(tmp_path)))
     with pytest.raises(InputError, match=r"q\.csv has two questions with the id '1'"):
         asked.load(tmp_path)
+    (tmp_path / "q.txt").write_text("Who\u2028is\x0cit?\tAda\n")
+    assert [one.answers for one in questions(tmp_path / "q.txt")] == [("Ada",)]
     (tmp_path / "q.txt").write_text("Who?\n\tAda\n")
     with pytest.raises(InputError, match=r"q\.txt: no question stands before the tab of '\\tAda'"):
         list(questions(tmp_path / "q.txt"))
