@@ -37,6 +37,7 @@ WORDS = 100
 """Most words of a passage."""
 
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
+_CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n.*?^ {0,3}\1", re.M | re.S)
 _HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # some take quadratic time
 
 
@@ -67,13 +68,15 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
                 yield Document(place, title, row.string("text"), own)
             continue
         text, title = _read(file), ""
+        if ending == ".md":  # a comment in code is no heading
+            text = _CODE.sub(lambda code: code[0].replace("\n#", "\n #"), text)
         if ending.startswith(".htm"):
             try:
                 text, title = _HTML(text=text)
             except InputError as error:
                 raise InputError(f"{file}: its HTML cannot be read: {error}.") from None
         elif ending == ".md" and (first := _HEADING.search(text)):
-            text, title = text.replace(first.group(), "", 1), first.group(1)
+            text, title = text[: first.start()] + text[first.end() :], first.group(1)
         else:
             text = _HEADING.sub(r"\1", text)
         yield Document(name, title or file.stem, text)
@@ -83,21 +86,15 @@ def passages(document: Document, words: int = WORDS) -> list[Passage]:
     """The passages of a document by the rule above, those with the same text once."""
     chunks: list[list[str]] = [[]]
     for part in re.split(r"\n\s*\n", _HEADING.sub(r"\n\n\g<0>\n\n", document.text)):
-        heading = _HEADING.match(part.strip())
+        heading = _HEADING.match(part)
         for unit in _units(heading.group(1) if heading else part, words):
             if heading or len(chunks[-1]) + len(unit) > words:
                 chunks.append([])
             chunks[-1] += unit
     texts = dict.fromkeys(" ".join(chunk) for chunk in chunks if chunk)
-    keeps_id = document.own and len(texts) == 1
-    return [
-        Passage(
-            document.id if keeps_id else f"{document.id}#{digest_bytes(text.encode())[:8]}",
-            document.title,
-            text,
-        )
-        for text in texts
-    ]
+    hashed = [f"{document.id}#{digest_bytes(text.encode())[:8]}" for text in texts]
+    ids = [document.id] if document.own and len(texts) == 1 else hashed
+    return [Passage(name, document.title, text) for name, text in zip(ids, texts, strict=True)]
 
 
 def questions(file: Path) -> Iterator[Question]:
