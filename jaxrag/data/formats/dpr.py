@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from jaxrag.core.file_states import FileState
@@ -60,17 +61,14 @@ def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
     elements = well_named(read_elements(path), "answers", *_CONTEXTS)
     for number, element in enumerate(elements):
         answers = element.answers("answers", optional=True)
-        positive = [_passage(one) for one in element.records(_CONTEXTS[0], optional=True)]
-        others = [
-            _passage(one)
-            for field in _CONTEXTS[1:]
-            for one in element.records(field, optional=True)
-        ]
+        positive, *others = (
+            [_passage(one) for one in element.records(field, optional=True)] for field in _CONTEXTS
+        )
         gold = [GoldPassage(positive[0].id, corpus) for corpus in ("", CORPUS) if positive]
         yield SetRow(
             Question(f"{split}_{number}", element.string("question"), answers),
             tuple(gold),
-            tuple(dict.fromkeys((*positive, *others))),
+            tuple(dict.fromkeys(chain(positive, *others))),
         )
 
 

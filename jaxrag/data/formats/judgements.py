@@ -6,6 +6,7 @@ NeurIPS 2021. Sets in these forms have no answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ Judgements = Mapping[str, tuple[GoldPassage, ...]]
 """Judged passages by query id."""
 
 _BEIR = ("query-id", "corpus-id", "score")
+_QUOTED = re.compile('"(?:[^"]|"")*"')
 
 
 def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
@@ -31,8 +33,17 @@ def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
 
 
 def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
-    """Judgements in BEIR's table, whose header is query-id, corpus-id, score; else InputError."""
-    return _by_query(read_table(path, header=_BEIR), *_BEIR, corpus)
+    """Judgements in BEIR's table, whose header is query-id, corpus-id, score; else InputError.
+
+    A cell in quotes, in which quotes are doubled, is read as in CSV; other quotes are characters.
+    """
+    rows = read_table(path, header=_BEIR)
+    plain = (row._replace(fields={n: _plain(c) for n, c in row.fields.items()}) for row in rows)
+    return _by_query(plain, *_BEIR, corpus)
+
+
+def _plain(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
 
 
 def read_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:

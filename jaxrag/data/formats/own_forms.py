@@ -41,11 +41,9 @@ def read_2wiki(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
     id is its title. Test has no answers; it is read for its paragraphs.
     """
     questions, names = paths
+    fields = ("aliases", "demonyms")
     aliases = {
-        line.string("Q_id"): (
-            *line.strings("aliases", optional=True),
-            *line.strings("demonyms", optional=True),
-        )
+        line.string("Q_id"): [one for name in fields for one in line.strings(name, optional=True)]
         for line in read_input(names)
     }
     return read_hotpot(questions, title_ids=True, aliases=aliases, answered=split != "test")
