@@ -24,6 +24,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.bounded import Bounded
 from jaxrag.core.durable_files import make_directory
 from jaxrag.core.hashing import digest, digest_bytes
+from jaxrag.core.json_stream import read_elements
 from jaxrag.core.json_text import first_twice
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.packed_files import LONGEST
@@ -98,14 +99,14 @@ def passages(document: Document, words: int = WORDS) -> list[Passage]:
 
 
 def questions(file: Path) -> Iterator[Question]:
-    """The questions of a file: .jsonl, .csv, or lines of a question and answers between tabs.
+    """The questions of a file: .jsonl, .json, .csv, or lines of a question, tab and answers.
 
     A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. An id
     that is missing depends on the text alone. InputError names the line and field that are damaged.
     """
     if not file.is_file():
         raise InputError(f"there is no file of questions {file}.")
-    if file.suffix.lower() in (".jsonl", ".csv"):
+    if file.suffix.lower() in (".jsonl", ".json", ".csv"):
         for row in _rows(file):
             text, one = row.string("question"), row.fields.get("answer")
             one = row.answer("answer") if one else ()
@@ -115,8 +116,8 @@ def questions(file: Path) -> Iterator[Question]:
         return
     for line in filter(str.strip, _read(file).split("\n")):
         text, *answers = (cell.strip() for cell in line.split("\t"))
-        if not text:
-            raise InputError(f"{file}: no question stands before the tab of {line[:100]!r}.")
+        if text.lower() in ("", "question", "id"):
+            raise InputError(f"{file}: the line {line[:100]!r} begins with no question.")
         yield Question(question_id(text), text, tuple(filter(None, answers)))
 
 
@@ -165,9 +166,10 @@ def write_folder(
 
 
 def _rows(file: Path) -> Iterator[InputLine]:
-    """The records of a .jsonl or .csv file."""
-    table = file.suffix.lower() == ".csv"
-    return read_table(file, separator=",", quoted=True) if table else read_input(file)
+    """The records of a .csv, .jsonl or .json file."""
+    if file.suffix.lower() == ".csv":
+        return read_table(file, separator=",", quoted=True)
+    return read_elements(file) if file.suffix.lower() == ".json" else read_input(file)
 
 
 def _read(file: Path) -> str:

@@ -138,9 +138,12 @@ def test_questions_of_a_file_are_each_answered(tmp_path: Path) -> None:
         asked.load(tmp_path)
     (tmp_path / "q.txt").write_text("Who\u2028is\x0cit?\tAda\n")
     assert [one.answers for one in questions(tmp_path / "q.txt")] == [("Ada",)]
-    (tmp_path / "q.txt").write_text("Who?\n\tAda\n")
-    with pytest.raises(InputError, match=r"q\.txt: no question stands before the tab of '\\tAda'"):
-        list(questions(tmp_path / "q.txt"))
+    for line in ("\tAda", "question\tanswer", "ID\tquestion"):
+        (tmp_path / "q.txt").write_text(f"Who?\n{line}\n")
+        with pytest.raises(InputError, match=rf"q\.txt: the line .*{line[-3:]}' begins with no"):
+            list(questions(tmp_path / "q.txt"))
+    (tmp_path / "q.json").write_text('[{"question": "Who?",\n "answer": "Ada"}]')
+    assert [(q.text, q.answers) for q in questions(tmp_path / "q.json")] == [("Who?", ("Ada",))]
     file.write_text("id,question\n")
     with pytest.raises(InputError, match=r"q\.csv has no question"):
         asked.load(tmp_path)
