@@ -241,8 +241,7 @@ def build_corpus(
       cache: where `corpus_directory` is.
       path: of the published file, plain or packed, or of the archive that has it; None if the
         corpus is built.
-      any_size: accept another number of passages than the published one, also of a corpus that is
-        built already.
+      any_size: accept another number of passages than the published one, of a built corpus, too.
       subset: the part to build.
       workers: processes that write; None for one a core, up to 4.
     """

@@ -41,13 +41,11 @@ class PublishedSet:
         for all, with "{split}" in it. "" is FlashRAG's file in the folder ``name``.
       task: one of `jaxrag.data.question_kinds.TASKS`.
       corpus: name of the corpus that papers search; `OWN` is the passages that the set brings.
-      gold: by split, addresses of DPR's training files, whose gold passages are added if they are
-        there.
+      gold: by split, addresses of DPR's training files, whose gold passages are added if at hand.
       read: reads a split from its files; None is FlashRAG's form.
       where: by split, which lines of its file are of it; all if there is no entry.
       contexts: name of the corpus of the passages that the set brings; "" is NAME-contexts.
-      contexts_size: number of these over all splits, as papers give it, so within 5 %; 0 if none
-        does.
+      contexts_size: number of these over all splits, as papers give it, so within 5 %; or 0.
       licence, source: of the files that are read; source is a page.
     """
 

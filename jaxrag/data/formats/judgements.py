@@ -95,8 +95,7 @@ def _judged(
         seen.add(name)
         if name in judgements:
             yield SetRow(Question(name, text, ()), judgements[name])
-    unknown = [name for name in judgements if name not in seen]
-    if unknown:
+    if unknown := [name for name in judgements if name not in seen]:
         raise InputError(
             f"{judged_in}: query {unknown[0]!r} ({len(unknown)} in all) is not in {path}"
         )
