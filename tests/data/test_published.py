@@ -130,7 +130,7 @@ def beir(folder: Path) -> Path:
     jsonl(folder / "queries.jsonl", {"_id": "q1", "text": "which?"}, {"_id": "q2", "text": "?"})
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text(
-        'query-id\tcorpus-id\tscore\nq1\td1\t0\n"q1"\td2\t2\nq1\t"""Lost"" one"\t1\nq1\t"L""x\t1\n'
+        'query-id\tcorpus-id\tscore\nq1\td1\t0\n"q1"\td2\t2\nq1\t"""Lost"" one"\t1\nq1\t"L"x"\t1\n'
     )
     return folder
 
@@ -139,8 +139,8 @@ def test_a_folder_of_beir_with_grades(tmp_path):
     dataset = Published(str(beir(tmp_path / "nfcorpus"))).load(tmp_path / "cache")
     assert [(one.id, one.text, one.answers) for one in dataset.questions] == [("q1", "which?", ())]
     assert [passage.id for passage in dataset.passages] == ["d1", "d2"]
-    assert dataset.gold == {"q1": ("d2", '"Lost" one', '"L""x')}
-    assert dataset.grades == {"q1": {"d1": 0, "d2": 2, '"Lost" one': 1, '"L""x': 1}}
+    assert dataset.gold == {"q1": ("d2", '"Lost" one', '"L"x"')}
+    assert dataset.grades == {"q1": {"d1": 0, "d2": 2, '"Lost" one': 1, '"L"x"': 1}}
     assert dataset.questions[0].hidden == ()
     jsonl(tmp_path / "nfcorpus/queries.jsonl", {"_id": "d1", "text": "one"})
     (tmp_path / "nfcorpus/qrels/dev.tsv").write_text("query-id\tcorpus-id\tscore\nd1\td2\t1\n")
