@@ -56,8 +56,7 @@ class DecodingOptions:
 class LanguageModel(Protocol):
     """A model that generates and scores text, many prompts per call.
 
-    A result depends on its own prompt, options and seed only, not on the other prompts of the
-    call or their order.
+    A result depends on its own prompt, options and seed only, not on the others of the call.
     """
 
     @property

@@ -79,8 +79,7 @@ def model_memory(
     a token (those of R twice, since a call that decodes holds a copy in another layout); H and I
     the widths of layers and MLP, A heads of attention, V tokens of the vocabulary, b bytes a
     number. Not measured on a GPU; of Qwen2.5-7B, Llama-3-8B and Gemma-2-9B it is within 7 % of the
-    TPU compiler's analysis (docs/tpu.md). vLLM takes its share of a device, or at least the weights
-    and one row.
+    TPU compiler's analysis (docs/tpu.md). vLLM takes its share, or at least the weights and a row.
 
     Args:
       settings: of the engine; what is 0 there is chosen as the engine does for these devices.

@@ -48,8 +48,7 @@ def render_chat(
     What the template would lose is put elsewhere (`_accepted_form`). Its option "date"
     (YYYY-MM-DD), by default 2024-07-26, is today's date for it, so that a prompt is the same on
     every day. InputError if the tokenizer has no chat template, or it does not accept the messages,
-    or fails in Jinja's sandbox, where it runs; LimitError if it takes more than 1 s, 512 MB or a
-    million characters.
+    or fails in Jinja's sandbox; LimitError if it takes over 1 s, 512 MB or a million characters.
     """
     if not tokenizer.chat_template:
         raise InputError(
@@ -150,8 +149,7 @@ class PromptEncoder:
     prompt of plain text outside its `FilledText.data`.
 
     Args:
-      template_options: arguments of the chat template; "control_tokens": true gives control tokens
-        in data their meaning.
+      template_options: arguments of the chat template; "control_tokens": true lets data have them.
       max_length: limit of prompt and answer together, in tokens.
       vocabulary: number of rows of the embedding table; None where unknown.
       reads_end: whether an end token follows a prompt of plain text, as T5's sources.
@@ -205,8 +203,7 @@ class PromptEncoder:
     def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
         """Tokens of a prompt and of a text that follows it, tokenised separately.
 
-        The continuation's tokens thus do not depend on the prompt; one that continues a line must
-        bring its own leading blank.
+        The continuation's tokens do not depend on the prompt; in a line it brings its own blank.
         """
         added = self._checked(self.tokenizer.encode(text, add_special_tokens=False))
         return self(prompt, room=len(added), what="tokens of continuation"), added
@@ -220,8 +217,7 @@ class PromptEncoder:
 
         Messages are rendered by the chat template, which writes all special tokens itself. A string
         is tokenised with those that the tokenizer puts before a text, such as a begin token.
-        InputError if the prompt is empty, the template refuses it, or a token is not in the model's
-        vocabulary.
+        InputError if the prompt is empty or refused, or a token is not in the model's vocabulary.
         """
         rendered = self._rendered(prompt)
         begin = self.frame[0] if isinstance(prompt, str) else []

@@ -1,8 +1,6 @@
 """Answers of OpenAI-compatible servers: their text, tokens and log-probabilities.
 
-Servers agree on a form and fill it in differently: names of tokens may be bytes or pieces of the
-vocabulary, the end token and the token that met a stop string may be listed or not. What a form
-does not allow is an error of the server, named as such, and never part of an answer.
+What their form does not allow is an error of the server, and never part of an answer.
 """
 
 from __future__ import annotations
@@ -24,6 +22,10 @@ _MOST_TOKENS = 1 << 24
 _LEAST = -9999.0  # what vLLM writes for minus infinity
 _BYTES = re.compile(r"(?:bytes:)?(?:(?:\\x[0-9a-fA-F]{2})+|(?:<0x[0-9a-fA-F]{2}>)+)")
 _REPLACED = "\ufffd".encode()
+_SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_HIDDEN = [byte for byte in range(256) if byte not in _SHOWN]
+_LETTERS = {chr(b): b for b in _SHOWN} | {chr(256 + i): b for i, b in enumerate(_HIDDEN)}
+"""The bytes that letters stand for in vocabularies like GPT-2's."""
 
 
 class ListedToken(NamedTuple):
@@ -41,8 +43,7 @@ class ServerReply(NamedTuple):
       in_reasoning: whether a stop string ended it inside reasoning.
       perhaps_cut: whether a stop string may have ended it whose token is not listed.
       lists_stop: whether the token that met a stop string is listed.
-      lacks_tokens: whether the listed tokens are only the begin of the text, which a stop string
-        ended inside a token.
+      lacks_tokens: whether the tokens are the begin of a text that a stop string ended inside one.
     """
 
     generation: Generation
@@ -53,11 +54,7 @@ class ServerReply(NamedTuple):
 
 
 def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The only choice of a response.
-
-    InputError if there are none or several, or the server ended it for a reason that leaves no
-    whole answer, such as a filter of contents.
-    """
+    """The only choice of a response; InputError if there is none, or it is no whole answer."""
     choices = response.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise InputError(
@@ -118,7 +115,10 @@ def _joined_parts(parts: Sequence[Any], reasoning: str) -> tuple[str, str]:
     for part in parts:
         kind = str(part.get("type", "text")) if isinstance(part, dict) else ""
         if "thinking" in kind or "reasoning" in kind:
-            reasoning += str(part.get(kind) or part.get("text") or "")
+            said = part.get(kind) or part.get("text") or ""
+            if isinstance(said, list):  # Mistral's has parts itself
+                said = "".join(str(one.get("text", "")) for one in said if isinstance(one, dict))
+            reasoning += str(said)
         elif kind in ("text", "output_text") and isinstance(part.get("text"), str):
             text += part["text"]
         else:
@@ -133,21 +133,19 @@ def listed_tokens(choice: Mapping[str, Any]) -> list[ListedToken]:
         return []
     if not isinstance(table, dict):
         raise InputError(f"The server's logprobs are no object: {str(table)[:100]}")
-    if table.get("content") is not None:
-        rows = table["content"]
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise InputError(f"The server's log-probabilities are no list: {str(rows)[:100]}")
-        return [
-            ListedToken(
-                _piece(row.get("token"), row.get("bytes")), row.get("logprob"), row.get("id")
-            )
-            for row in rows
-        ]
-    values, names = table.get("token_logprobs") or [], table.get("tokens") or []
-    if not isinstance(values, list) or not isinstance(names, list):
+    rows = table.get("content")
+    if rows is None:
+        values, names = table.get("token_logprobs") or [], table.get("tokens") or []
+        if isinstance(values, list) and isinstance(names, list):
+            pairs = itertools.zip_longest(values, names[: len(values)])
+            # some servers write ids for names
+            rows = [{"logprob": value, "token": name, "id": name} for value, name in pairs]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"The server's log-probabilities are no list: {str(table)[:100]}")
-    names = [*names, *[None] * (len(values) - len(names))]
-    return [ListedToken(_piece(name, None), v) for name, v in zip(names, values, strict=False)]
+    return [
+        ListedToken(_piece(row.get("token"), row.get("bytes")), row.get("logprob"), row.get("id"))
+        for row in rows
+    ]
 
 
 def _piece(name: object, written: object) -> bytes:
@@ -158,6 +156,25 @@ def _piece(name: object, written: object) -> bytes:
     if _BYTES.fullmatch(name):
         return bytes(int(code, 16) for code in re.findall("x(..)", name))
     return name.encode("utf-8", "replace")
+
+
+def _spelt(tokens: list[ListedToken], said: bytes) -> list[ListedToken]:
+    """The tokens, and where their names are those of the vocabulary, the bytes they stand for.
+
+    LMDeploy's and mlx_lm's are: a blank is "\u0120" or "\u2581", a line break "\u010a" or "<0x0A>".
+    """
+    if said in b"".join(token.piece for token in tokens):
+        return tokens
+    for spell in (_byte_level, lambda name: _piece(name.replace("\u2581", " "), None)):
+        spelt = [one._replace(piece=spell(one.piece.decode("utf-8", "replace"))) for one in tokens]
+        if said in b"".join(token.piece for token in spelt):
+            return spelt
+    return tokens
+
+
+def _byte_level(name: str) -> bytes:
+    """The bytes of a name with a letter for each; of a control token's, the name's own."""
+    return bytes(_LETTERS[c] for c in name) if {*name} <= _LETTERS.keys() else name.encode()
 
 
 def checked_logprobs(tokens: Sequence[ListedToken], count: int) -> list[float]:
@@ -219,12 +236,12 @@ def read_reply(
     choice = only_choice(response)
     over = not _is_cut(choice)
     whole, own = reply_text(choice, allow_none=over and bool(stop))
+    whole = whole.lstrip() if own else whole  # blanks after reasoning are no part of the answer
     start = answer_start(whole, opened=opened and not own)
     reasoning, answer = own or whole[:start], whole[start:]
     text = answer[: min((at for s in stop if (at := answer.find(s)) >= 0), default=None)]
-    tokens, usage = listed_tokens(choice), response.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    made = _integer(usage.get("completion_tokens"))
+    tokens = _spelt(listed_tokens(choice), answer.strip().encode())
+    asked, made, thought = _usage(response.get("usage"))
     if len(tokens) > limit + 1:  # an end token may not be counted
         raise InputError(f"The server returned {len(tokens)} tokens, of at most {limit}.")
     part = logprobs and not reasoning and _are_part(tokens, answer)
@@ -240,18 +257,23 @@ def read_reply(
         wanted = 0 if nothing else made or len(whole.split())
         values = checked_logprobs(tokens, len(tokens) or wanted)
         at = _places(tokens, answer, stop, reasoning, over, ends)
+        named = at.ended or not over or any(token.piece for token in tokens)
+        if answer and not lacks and (not named or (len(text) < len(answer) and not at.met)):
+            raise InputError(
+                "The server's log-probabilities have no names of tokens that make up the text, so "
+                "nobody knows where the answer ends: set logprobs=False."
+            )
         count, unlisted = at.count + at.ended - at.first, max(made - len(tokens), 0)
     else:
-        details = usage.get("completion_tokens_details")
-        unlisted = _integer(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
-        at, values, count = _Places(0, 0, False, False), [], made - unlisted
+        unlisted = thought
+        at, values, count = _Places(0, 0, False, False), [], made - thought
     met = at.met or len(text) < len(answer)
     generation = Generation(
         text=text,
         tokens=(_UNKNOWN,) * count,
         logprobs=tuple(values[at.first : at.count + at.ended]),
         finish_reason="stop" if met else "end" if at.ended else "stop" if over else "length",
-        prompt_tokens=_integer(usage.get("prompt_tokens")),
+        prompt_tokens=asked,
         reasoning=reasoning,
         reasoning_tokens=at.first + (unlisted if reasoning else 0),
         reasoning_logprobs=tuple(values[: at.first]),
@@ -320,6 +342,16 @@ def _is_end(tokens: Sequence[ListedToken], answer: str, ends: Sequence[int]) -> 
         return False
     others = b"".join(token.piece for token in tokens[:-1]).decode("utf-8", "replace")
     return len(others.strip()) >= len(said.decode())
+
+
+def _usage(usage: Any) -> tuple[int, int, int]:
+    """Tokens of the prompt, of all that was generated, and of the reasoning in it."""
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("completion_tokens_details")
+    thought = _integer(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+    asked, made = _integer(usage.get("prompt_tokens")), _integer(usage.get("completion_tokens"))
+    apart = _integer(usage.get("total_tokens")) == asked + made + thought  # as xAI counts
+    return asked, made + thought * apart, thought
 
 
 def _integer(value: object) -> int:

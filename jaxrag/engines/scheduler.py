@@ -3,8 +3,7 @@
 A method is a coroutine that awaits `Request`s. The scheduler advances every live question until all
 of them wait, takes results from the store where they are known, and sends the largest group of
 pending requests to its engine as one call. The rule uses neither clock nor randomness: the same
-inputs give the same batches. An engine that batches by itself (vLLM's server, a cloud API) gets
-each request at once instead.
+inputs give the same batches.
 """
 
 from __future__ import annotations
@@ -233,10 +232,7 @@ class _Pending(NamedTuple):
 def _results(
     operation: Operation, items: list[tuple[bytes, _Pending]]
 ) -> Iterator[tuple[dict[bytes, bytes], float]]:
-    """Yields encoded results of a batch by key, in groups, and the seconds of each in its group.
-
-    Compilation is not counted.
-    """
+    """Yields encoded results by key, in groups, and the seconds of each, compilation apart."""
     payloads = [pending.payload for _, pending in items]
     group: dict[bytes, bytes] = {}
     started, compiled = time.perf_counter(), compilation_seconds()

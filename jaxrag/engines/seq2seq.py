@@ -214,10 +214,7 @@ class SourceBatch(NamedTuple):
 def source_batches(
     sources: Sequence[Sequence[int]], rows: int, *, targets: Sequence[Sequence[int]] | None = None
 ) -> Iterator[SourceBatch]:
-    """Batches of sources with equal padded lengths (also of their targets), the longest first.
-
-    A row depends on its own source and target only.
-    """
+    """Batches of sources with equal padded lengths (also of their targets), the longest first."""
     answers = targets if targets is not None else [()] * len(sources)
     shapes = [
         (padded_length(len(source), SOURCE), padded_length(len(answer), ANSWER) if answer else 0)
@@ -243,8 +240,7 @@ class Seq2Seq:
     Attributes:
       checkpoint: a directory, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "float32" or "bfloat16"; "" means the first on CPUs, the second on accelerators.
-      max_length: limit of a prompt in tokens, to which T5's relative positions set none; answers do
-        not count towards it.
+      max_length: limit of a prompt in tokens, to which T5 sets none; answers do not count.
       beams: number of beams of a beam search; 1 is greedy decoding, or sampling.
       rows: prompts answered at once; 0 means 8 on CPUs, 64 on accelerators.
       data_parallel: devices over which the rows are split.

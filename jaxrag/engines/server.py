@@ -1,9 +1,4 @@
-"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API.
-
-With the model's tokenizer at hand, prompts are sent as tokens to the completions endpoint: the same
-tokens as for the other engines, and texts can be scored. Without it, they are sent as messages to
-the chat endpoint. What a server refuses is left out or sent in another form from then on.
-"""
+"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API."""
 
 from __future__ import annotations
 
@@ -71,8 +66,6 @@ _OPTIONAL = {*_NEUTRAL, "return_token_ids", "top_logprobs", "repeat_last_n", "st
 _CONTROL = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<(?:bos|eos)>"
 )
-
-
 _UNKNOWN = re.compile(
     "un(?:supported|known|recogni[sz]ed|expected)|not (?:supported|permitted|allowed)|deprecated"
 )
@@ -95,7 +88,7 @@ def _refused(status: int, text: str, message: str, *, key: str) -> Exception:
     """What a status that is not retried means; ``key`` names the key's variable."""
     if status < 400:
         return InputError(message)
-    if status in (401, 402, 403):
+    if status in (401, 402) or (status == 403 and "flagged" not in text):  # as OpenRouter says
         state = "is set, perhaps to another key" if os.environ.get(key) else "is not set"
         return RefusedError(f"{message} The key is read from ${key}, which {state}.")
     if status == 404:
@@ -136,10 +129,7 @@ def _written(body: Mapping[str, Any], text: str, refused: Set[str]) -> dict[str,
 
 
 def _named(sent: Mapping[str, Any], refusal: str) -> set[str]:
-    """What the text of a refusal says is refused, as in `_written`; empty if it says nothing.
-
-    RefusedError if it names a setting that results depend on.
-    """
+    """What a refusal names, as in `_written`; RefusedError for what results depend on."""
     said = refusal.lower()
     names = {name for name in sent if _mentions(said, name)}
     if changes := _changeable(sent) & names:
@@ -210,16 +200,16 @@ class ServerModel:
         *,
         ends: Sequence[int],
         identity: str,
-        seeds: bool,
+        refused: Set[str],
     ) -> None:
-        self._http, self._settings, self._encode, self._seeds = http, settings, encode, seeds
+        self._http, self._settings, self._encode = http, settings, encode
         self._ends, self.identity = tuple(ends), identity
         self._workers = Workers(settings.concurrency)
         limit = encode.max_length if encode else _UNLIMITED
         self.tokenizer = encode.tokenizer if encode else None
         self.max_length = limit if limit < _UNLIMITED else None
         self.gives_logprobs = settings.logprobs
-        self._refused = frozenset[str]()  # see `_written`
+        self._refused = frozenset(refused)  # see `_written`; "seed", too
         self._taken: set[tuple[str, ...]] = set()  # kinds of requests that were taken
         # whether the tokens that met a stop string are not listed; None until it is known
         self._cuts_stop: bool | None = None
@@ -332,6 +322,12 @@ class ServerModel:
             self._cuts_stop = bool(self._cuts_stop)
         if reply.in_reasoning:
             raise InputError("The server's answer ends inside its reasoning, without a text.")
+        if "prompt" in self._refused and (n := reply.generation.prompt_tokens) > len(tokens) + 3:
+            self._warn(
+                "a template",
+                f"The server counts {n} tokens in a prompt of {len(tokens)}: it may put its chat "
+                "template around it, as Ollama does. Leave `tokenizer` empty.",
+            )
         return reply.generation
 
     def _must_repeat(self, reply: ServerReply) -> bool:
@@ -358,7 +354,7 @@ class ServerModel:
         }
         if penalty != 1:
             body["repeat_last_n"] = -1
-        if decoding.temperature and self._seeds:
+        if decoding.temperature and "seed" not in self._refused:
             sent = list(prompt) if isinstance(prompt, tuple) else prompt
             number = prompt_number(list(canonical(sent).encode()))
             body["seed"] = (decoding.seeds(1)[0] ^ number) & 0x7FFFFFFF
@@ -442,7 +438,9 @@ class ServerModel:
                 f"The server's text for its tokens is {shown[:80]!r}, `tokenizer` reads "
                 f"{own[:80]!r}: is it the tokenizer of the model that it serves?",
             )
-        answer = AnswerReader(tokenizer, ends=self._ends, stop=decoding.stop).read(
+        reason = choice.get("stop_reason")  # of vLLM: the id of an end token that is not the usual
+        ends = (*self._ends, reason) if type(reason) is int else self._ends
+        answer = AnswerReader(tokenizer, ends=ends, stop=decoding.stop).read(
             made, values, prompt=tokens
         )
         if not self.gives_logprobs:
@@ -513,10 +511,8 @@ class Server:
       tokenizer: the model's checkpoint (as in `Local`), of which only the tokenizer and the chat
         template are read. Prompts then go as tokens to the completions endpoint; with "" they go as
         messages to the chat endpoint.
-      revision: distinguishes these weights from others that a server gave the same name; part of
-        the identity.
-      logprobs: whether the servers return log-probabilities; without them, methods that need them
-        refuse to run.
+      revision: distinguishes these weights from others of the same name; part of the identity.
+      logprobs: whether the servers return log-probabilities; methods that need them refuse without.
       seeds: whether samples are drawn with a seed per request, which vLLM on TPUs refuses.
       max_length: limit of prompt and answer together, in tokens; 0 takes the servers' limit.
       concurrency: limit of open requests, over all servers. A server gets few at first, and more
@@ -572,9 +568,13 @@ class Server:
             "logprobs": self.logprobs,
             "template_options": options,
         }
-        seeds = self.seeds and self._takes_seeds(http, reported)
-        if not seeds:  # samples of the store are then any of the model's
-            identity["seeds"] = False
+        refused = set[str]()
+        if not (self.seeds and self._takes_seeds(http, reported)):
+            refused.add("seed")
+            identity["seeds"] = False  # samples of the store are then any of the model's
+        if reported.get("owned_by") == reported.get("id", ""):  # TGI's, which adds 2 to it
+            refused.add("presence_penalty")
+            identity["presence_penalty"] = None
         encode, ends = None, ()
         if self.tokenizer:
             path = locate(self.tokenizer, weights=False)
@@ -585,7 +585,9 @@ class Server:
             ends = end_tokens(path, own)
             identity |= encode.identity
             identity |= {"tokenizer": tokenizer_digest(own), "ends": list(ends)}
-        return ServerModel(http, self, encode, ends=ends, identity=canonical(identity), seeds=seeds)
+        return ServerModel(
+            http, self, encode, ends=ends, identity=canonical(identity), refused=refused
+        )
 
     def _takes_seeds(self, http: HttpClient, reported: Mapping[str, Any]) -> bool:
         """Whether the server takes a seed per request; vLLM is asked, which refuses it on TPUs."""
@@ -623,5 +625,5 @@ class Server:
         if self.model not in entries:
             near = difflib.get_close_matches(self.model, entries, 1, 0)
             has = f"nearest: {near[0]}. It has {', '.join(sorted(entries))[:500]}" if near else ""
-            raise InputError(f"The server has no model {self.model!r}; {has or 'it lists none'}.")
+            raise InputError(f"The server has no model {self.model!r}; {has or str(listed)[:300]}.")
         return entries[self.model]

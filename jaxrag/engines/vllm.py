@@ -1,8 +1,4 @@
-"""vLLM inside this process: GPUs, TPUs or CPUs, whatever the installed vLLM was built for.
-
-It gets the same tokens as the local engine, and its tokens are turned into text by the same code,
-so that the two engines differ in arithmetic only.
-"""
+"""vLLM inside this process, on the devices that it was built for; tokens are as in `Local`."""
 
 from __future__ import annotations
 
@@ -134,10 +130,7 @@ class VllmModel:
         return generations
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        """See `LanguageModel.logprob`.
-
-        vLLM's second model runner scores only the tokens of the continuation; the first, all.
-        """
+        """See `LanguageModel.logprob`; vLLM's first model runner scores the prompt, too."""
         pairs = [
             self._encode.with_continuation(*pair)
             for pair in zip(prompts, continuations, strict=True)
@@ -199,8 +192,7 @@ class Vllm:
       pipeline_parallel: devices over which the layers are distributed.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
       memory: fraction of each device's memory that vLLM reserves; 0 means vLLM's default (0.92),
-        which is seldom free on a CPU. On CPUs the environment variable VLLM_CPU_KVCACHE_SPACE (GiB)
-        sets how much of it keys and values take.
+        which is seldom free on a CPU, where VLLM_CPU_KVCACHE_SPACE is that of keys and values, GiB.
       prefix_caching: whether prefixes that prompts share are computed once.
       seed: seed of the engine; a sampled answer depends on the seed of its own request.
       template_options: as in `Local`.
@@ -229,10 +221,7 @@ class Vllm:
             vllm_library()
 
     def load(self, cache: Path) -> VllmModel:
-        """Starts vLLM on the checkpoint.
-
-        InputError if vLLM is missing or refuses the settings, or there is no such checkpoint.
-        """
+        """Starts vLLM; InputError if it is missing or refuses, or there is no such checkpoint."""
         if self.quantization == "int8":
             raise InputError(
                 "quantization 'int8' is the local engine's: name one of vLLM's methods, such as "

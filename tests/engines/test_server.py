@@ -1,6 +1,7 @@
 """The server engine against faults; what a real server answers is tested by make test-vllm."""
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -168,6 +169,7 @@ def test_refusals_name_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "$OPENAI_API_KEY, which is set" in told and "of-hers" not in told
     assert "ends in /v1" in ways(404, "page not found")
     assert "logprobs=False" in ways(400, "logprobs are not supported")
+    assert "$OPENAI_API_KEY" not in ways(403, "your input was flagged")  # OpenRouter's, of one
 
 
 def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) -> None:
@@ -181,6 +183,34 @@ def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) ->
         (found,) = connect(tokenizer, server, logprobs=False).generate(["a"], max_new_tokens=2)
         assert "logprobs" not in server.bodies[-1][1]
     assert (len(found.tokens), found.logprobs) == (2, ())
+
+
+THINKING = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]
+XAI = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 41}
+
+
+@pytest.mark.parametrize(
+    ("choice", "usage", "expected"),
+    [
+        ({"message": {"content": "ab"}}, {}, ("ab", "", 32, "stop")),
+        ({"message": {"content": "ab"}}, XAI, ("ab", "", 2, "stop")),
+        (
+            {"message": {"content": [*THINKING, {"type": "text", "text": "ab"}]}},
+            {},
+            ("ab", "Hm", 32, "stop"),
+        ),
+        ({"text": "ab", "token_ids": [64, 65, 256], "stop_reason": 256}, {}, ("ab", "", 3, "end")),
+    ],
+)
+def test_what_some_servers_write_otherwise(choice, usage, expected, tokenizer: str) -> None:
+    """Usage as of xAI, thoughts as of Mistral, an end token of vLLM's that no file names."""
+    details = {"completion_tokens_details": {"reasoning_tokens": 30}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 62, "total_tokens": 71} | details | usage
+    response = {"choices": [{"finish_reason": "stop", **choice}], "usage": usage}
+    with serving(lambda handler, *_: handler.send(200, response)) as server:
+        model = connect("" if "message" in choice else tokenizer, server, logprobs=False)
+        (found,) = model.generate([(Message("user", "Hi"),)], max_new_tokens=9)
+    assert (found.text, found.reasoning, len(found.tokens), found.finish_reason) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,7 +235,7 @@ def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> 
 def test_only_an_empty_list_of_models_is_no_answer_about_them(listed: dict[str, Any]) -> None:
     find = Server("tiny")._find  # pyright: ignore[reportPrivateUsage]
     assert find({"data": []}) == {}
-    with pytest.raises(InputError, match="no model 'tiny'"):
+    with pytest.raises(InputError, match=re.escape(f"no model 'tiny'; {listed}")):
         find(listed)
 
 

@@ -343,11 +343,11 @@ def stopping(asked: Asked, *, kept: bool = False, listed: bool = True) -> Any:
 THOUGHTS = "Cusco is old.\nLima?"
 
 
-def thinking(asked: Asked, field: str) -> Any:
+def thinking(asked: Asked, field: str, blanks: str = "") -> Any:
     """Thoughts in a field of their own, whose tokens are listed before the answer's."""
-    text = asked.text()
-    rows = rows_of(asked, f"<think>{THOUGHTS}</think>\n\n")
-    return reply(asked, text=text, rows=[*rows, *rows_of(asked, text)], message={field: THOUGHTS})
+    text, more = asked.text(), {field: THOUGHTS}
+    rows = [*rows_of(asked, f"<think>{THOUGHTS}</think>\n\n"), *rows_of(asked, text)]
+    return reply(asked, text=blanks + text, rows=rows, message=more)
 
 
 def thinking_aloud(asked: Asked, before: str) -> Any:
@@ -580,6 +580,14 @@ MODES: dict[str, Mode] = {
     "chat only, a tokenizer named": COMPLETIONS(chat_only, OR_REFUSED),
     "prompts must be strings": COMPLETIONS(string_prompts),
     "transformers serve": COMPLETIONS(transformers_serve),
+    "a template around prompts": COMPLETIONS_DTR(
+        refused_if(
+            lambda asked: not isinstance(asked.body["prompt"], str),
+            "prompt must be a string",
+            later=lambda asked: {**without_ids(asked), "usage": {"prompt_tokens": 900}},
+        ),
+        (Right(says="template"),),
+    ),
     "strict chat": Mode(strict),
     "max_completion_tokens": DTR(newer_limit, settings=ONE, most=MOST),
     "max_tokens unknown": DTR(
@@ -629,6 +637,10 @@ MODES: dict[str, Mode] = {
     "llama.cpp completions": COMPLETIONS(llama_cpp),
     "500 for logprobs 0": COMPLETIONS_DTR(vllm_tpu, settings=SHORT),
     "own defaults": Mode(own_defaults),
+    "adds 2 to presence_penalty": DTR(
+        lambda asked: reply(asked, text="Cusco" if "presence_penalty" in asked.body else None),
+        owner="tiny",  # as TGI's models
+    ),
     "own defaults, sampled": DTR(own_defaults, settings=SAMPLED),
     # stop strings: the token that meets one belongs to the generation (engines/prompts.py), so it
     # counts in u; where a server does not list it, u is that of the others, and the run says so
@@ -647,6 +659,9 @@ MODES: dict[str, Mode] = {
         functools.partial(thinking, field="reasoning_content"), settings=ROOM
     ),
     "thoughts in reasoning": Mode(functools.partial(thinking, field="reasoning"), settings=ROOM),
+    "thoughts in reasoning, blanks left in the text": DTR(
+        functools.partial(thinking, field="reasoning", blanks="\n\n"), settings={**STOPS, **ROOM}
+    ),
     "thoughts hidden by the server": Mode(functools.partial(thinking, field="x"), settings=ROOM),
     "thoughts in the text": Mode(
         lambda asked: thinking_aloud(asked, f"<think>\n{THOUGHTS}\n</think>\n\n"), settings=ROOM
@@ -753,6 +768,10 @@ MODES: dict[str, Mode] = {
         for name, fault in FAULTY.items()
         for endpoint in ("chat", "completions")
     },
+    "log-probabilities of tokens without names": DTR(
+        lambda asked: reply(asked, rows=[(None, -0.5)] * 4, end=(None, -2.0), octets=lambda _: []),
+        (Refused(LOGPROB),),
+    ),
     "log-probabilities a list": DTR(
         lambda asked: edited(asked, lambda c: c.update(logprobs=[-0.1])), (Refused(LOGPROB),)
     ),
@@ -793,6 +812,7 @@ MODES: dict[str, Mode] = {
             ("bytes", "\\x{:02x}".format, True),
             ("bytes of SentencePiece", "<0x{:02X}>".format, False),
             ("bytes replaced", lambda byte: "\ufffd", False),
+            ("bytes as letters of GPT-2's vocabulary", chr, False),
         )
         for place, end in {
             "end listed": END,

@@ -103,7 +103,10 @@ def world(tmp_path_factory: Any) -> Path:
               enumerate(small_bert.WORDS[:6])]  # fmt: skip
     for name, lines in (("queries", rows), ("corpus", corpus)):
         (here / f"data/{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    for name, more in (("system", 'system = "Reply in one word."'), ("stops", 'stop = ["."]')):
+    for name, more in (
+        ("system", 'system = "Reply in one word."'),
+        ("stops", 'stop = [".", "\\n"]'),
+    ):
         (here / f"{name}.toml").write_text(PROMPTS.format(more=more))
     (here / "config.py").write_text(CONFIG.format(here=str(here)))
     for method in ("dtr", "rerank"):  # compiles programs and builds the index

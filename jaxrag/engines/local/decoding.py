@@ -56,8 +56,7 @@ class DecodingRequest:
     """Options of a call.
 
     Attributes:
-      ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
-        ``stopped`` may be true.
+      ends: mask [v] of end tokens, and of tokens after which ``stopped`` may be true.
       stopped: whether an answer has met a stop string, from its prompt and its tokens so far.
     """
 
@@ -274,8 +273,7 @@ class AnswerRows:
 class Decoding:
     """Decodes in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
 
-    Rows whose answers have ended go to the next prompts as soon as those are read. A prompt is read
-    once for all of its answers.
+    Rows whose answers have ended go to the next prompts. A prompt is read once for all its answers.
 
     Args:
       prefill: reads the prompts.

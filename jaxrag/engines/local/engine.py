@@ -123,8 +123,7 @@ class LocalModel:
         Args:
           settings: the checkpoint, and all that is not below.
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
-          stacked: whether one layer is compiled for all; by default on TPUs. On a GPU a step took
-            twice as long with it (docs/gpu.md).
+          stacked: whether one layer is compiled for all (docs/gpu.md); by default on TPUs.
           shared_bytes: memory for shared prefixes of prompts; 0 computes every prompt whole.
         """
         path = locate(settings.checkpoint)

@@ -1,7 +1,6 @@
 """Attentions, entropies and hidden states of the local engine's decoder.
 
-Shapes depend on a pair's own length only, so on one device its result is bit-identical whatever
-else is in the call.
+On one device a pair's result is bit-identical whatever else is in the call.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class Inspection(NamedTuple):
         natural-log probability of each, float32.
       attention: weights of the last layer, mean over heads, from each of the continuation's tokens
         to all p + t tokens; rows sum to 1, and are 0 after their own token. float32.
-      state: of the last token at the requested layer, float32: the residual stream, or its MLP's
-        output.
+      state: of the last token at one layer, float32: the residual stream, or its MLP's output.
     """
 
     text: str

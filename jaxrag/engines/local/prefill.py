@@ -3,8 +3,7 @@
 Each row may be at a position of its own and takes the next prompt as soon as it has read one. It
 keeps the prefix that both share; prefixes of many prompts, such as a method's demonstrations, are
 computed once and copied. The number of chunks in a call is fixed, because the summation order of a
-matrix product may change with its shape; so results are bit-identical to computing every prompt
-whole.
+matrix product may change with its shape; so results are bit-identical to those of whole prompts.
 
 On one CPU device calls are packed: their chunks are of any rows, several of a row if need be, so
 that none idles. Elsewhere a call has one chunk of each row, which may be on different devices.

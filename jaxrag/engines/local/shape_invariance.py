@@ -1,7 +1,6 @@
 """Tests whether a row's results are bit-identical in programs of other shapes.
 
-On CPUs, models of realistic size mostly are invariant, but nothing guarantees it, so the model's
-first and output layers are tested.
+On CPUs they mostly are, but nothing guarantees it: the first and output layers are tested.
 """
 
 from __future__ import annotations
