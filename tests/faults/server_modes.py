@@ -772,6 +772,11 @@ MODES: dict[str, Mode] = {
         lambda asked: reply(asked, rows=[(None, -0.5)] * 4, end=(None, -2.0), octets=lambda _: []),
         (Refused(LOGPROB),),
     ),
+    "log-probabilities of tokens called by ids": DTR(
+        lambda asked: reply(asked, text="a. b", rows=[(f"token_id:{i}", -0.5) for i in range(4)]),
+        (Refused(LOGPROB),),
+        settings=STOPS,
+    ),
     "log-probabilities a list": DTR(
         lambda asked: edited(asked, lambda c: c.update(logprobs=[-0.1])), (Refused(LOGPROB),)
     ),
