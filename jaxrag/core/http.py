@@ -78,14 +78,14 @@ class _Server:
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Seconds in the header Retry-After (a number or a date); None without one."""
+    """Seconds in the header Retry-After (a number or a date); None without one, or for no pause."""
     value = response.headers.get("Retry-After", "")
     try:
-        return max(0.0, float(value))
+        return max(0.0, float(value)) or None
     except ValueError:
         pass
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time()) or None
     except (TypeError, ValueError, OverflowError, OSError):
         return None
 

@@ -129,6 +129,13 @@ def test_a_recovered_server_is_used_again(tokenizer: str) -> None:
         assert future.result().text == "ba"
 
 
+def test_a_server_that_asks_for_no_pause_gets_one(tokenizer: str) -> None:
+    with serving(lambda handler, *_: handler.send(429, {}, Retry_After="0")) as server:
+        with pytest.raises(EngineDown, match="no server answered"):
+            texts(connect(tokenizer, server, patience=0.3), 1)
+        assert len(server.bodies) < 20
+
+
 @pytest.mark.parametrize("tokens", [["Li", "ma", "\n", "It"], ["\n", "It"], ["Li", "ma\n", "It"]])
 def test_a_token_that_met_a_stop_string_counts_where_a_server_does_not_list_it(tokens) -> None:
     """As llama.cpp, which leaves out as many tokens as the stop string has."""
