@@ -137,8 +137,7 @@ def listed_tokens(choice: Mapping[str, Any]) -> list[ListedToken]:
     if rows is None:
         values, names = table.get("token_logprobs") or [], table.get("tokens") or []
         if isinstance(values, list) and isinstance(names, list):
-            pairs = itertools.zip_longest(values, names[: len(values)])
-            # some servers write ids for names
+            pairs = itertools.zip_longest(values, names[: len(values)])  # names may be ids
             rows = [{"logprob": value, "token": name, "id": name} for value, name in pairs]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"The server's log-probabilities are no list: {str(table)[:100]}")

@@ -440,9 +440,8 @@ class ServerModel:
             )
         reason = choice.get("stop_reason")  # of vLLM: the id of an end token that is not the usual
         ends = (*self._ends, reason) if type(reason) is int else self._ends
-        answer = AnswerReader(tokenizer, ends=ends, stop=decoding.stop).read(
-            made, values, prompt=tokens
-        )
+        reader = AnswerReader(tokenizer, ends=ends, stop=decoding.stop)
+        answer = reader.read(made, values, prompt=tokens)
         if not self.gives_logprobs:
             answer = dataclasses.replace(answer, logprobs=(), reasoning_logprobs=())
         met = choice.get("finish_reason") == "stop" and answer.finish_reason == "length"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 from jaxrag.core import http
@@ -129,11 +130,9 @@ def test_a_recovered_server_is_used_again(tokenizer: str) -> None:
         assert future.result().text == "ba"
 
 
-def test_a_server_that_asks_for_no_pause_gets_one(tokenizer: str) -> None:
-    with serving(lambda handler, *_: handler.send(429, {}, Retry_After="0")) as server:
-        with pytest.raises(EngineDown, match="no server answered"):
-            texts(connect(tokenizer, server, patience=0.3), 1)
-        assert len(server.bodies) < 20
+@pytest.mark.parametrize(("value", "pause"), [("3", 3.0), ("0", None), ("-1", None), ("so", None)])
+def test_no_pause_is_requested_by_0(value: str, pause: float | None) -> None:
+    assert http.retry_after(httpx.Response(429, headers={"Retry-After": value})) == pause
 
 
 @pytest.mark.parametrize("tokens", [["Li", "ma", "\n", "It"], ["\n", "It"], ["Li", "ma\n", "It"]])

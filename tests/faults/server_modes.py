@@ -769,7 +769,7 @@ MODES: dict[str, Mode] = {
         for endpoint in ("chat", "completions")
     },
     "log-probabilities of tokens without names": DTR(
-        lambda asked: reply(asked, rows=[(None, -0.5)] * 4, end=(None, -2.0), octets=lambda _: []),
+        lambda asked: reply(asked, rows=[("", -0.5)] * 4, end=("", -2.0), octets=lambda _: []),
         (Refused(LOGPROB),),
     ),
     "log-probabilities of tokens called by ids": DTR(
