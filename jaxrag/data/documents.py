@@ -38,6 +38,7 @@ WORDS = 100
 """Most words of a passage."""
 
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
+_UNDERLINED = re.compile(r"^(\w.*)\n={2,}[ \t]*$", re.M)
 _CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n.*?^ {0,3}\1", re.M | re.S)
 _HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # some take quadratic time
 
@@ -69,8 +70,9 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
                 yield Document(place, title, row.string("text"), own)
             continue
         text, title = _read(file), ""
-        if ending == ".md":  # a comment in code is no heading
-            text = _CODE.sub(lambda code: code[0].replace("\n#", "\n #"), text)
+        if ending == ".md":  # a comment in code is no heading, an underlined line is one
+            text = _CODE.sub(lambda code: re.sub(r"\n(?=[#=])", "\n ", code[0]), text)
+            text = _UNDERLINED.sub(r"# \1", text)
         if ending.startswith(".htm"):
             try:
                 text, title = _HTML(text=text)

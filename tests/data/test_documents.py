@@ -12,8 +12,11 @@ from jaxrag.types import InputError, Passage, Question
 
 MARKDOWN = """```
 # Bees
+hive
+==
 ```
-# Bees
+Bees
+====
 
 Bees live
 in hives.
@@ -48,7 +51,7 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("\ufeffA word.\n\n\nTwo\nwords.\n")
     (tmp_path / "left.out").write_text("x")
     assert found(tmp_path) == [
-        with_hash("bees.md", "Bees", "``` # Bees ``` Bees live in hives. # smoke calms"),
+        with_hash("bees.md", "Bees", "``` # Bees hive == ``` Bees live in hives. # smoke calms"),
         with_hash("bees.md", "Bees", "Honey Honey is made in June."),
         ("7", "Rye", 'Rye, a "grain".'),
         ("8", "grain", "Oats"),
