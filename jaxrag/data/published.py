@@ -275,7 +275,7 @@ def _beir(folder: Path, split: str, corpus: str) -> Source:
         )
     judged, queries, passages = cast("list[Path]", found)
     return Source(
-        "BEIR's folder with quoted cells",  # other rows than before those were read
+        "BEIR's folder with quoted cells",  # older caches have other rows
         (queries, judged, passages),
         lambda: read_beir_queries(queries, read_beir_judgements(judged, corpus=corpus), judged),
         passages,

@@ -149,7 +149,7 @@ class PromptEncoder:
     prompt of plain text outside its `FilledText.data`.
 
     Args:
-      template_options: arguments of the chat template; "control_tokens": true lets data have them.
+      template_options: arguments of the chat template; "control_tokens": those in data have effect.
       max_length: limit of prompt and answer together, in tokens.
       vocabulary: number of rows of the embedding table; None where unknown.
       reads_end: whether an end token follows a prompt of plain text, as T5's sources.
@@ -203,7 +203,7 @@ class PromptEncoder:
     def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
         """Tokens of a prompt and of a text that follows it, tokenised separately.
 
-        The continuation's tokens do not depend on the prompt; in a line it brings its own blank.
+        The continuation's tokens do not depend on the prompt; in a line it begins with a blank.
         """
         added = self._checked(self.tokenizer.encode(text, add_special_tokens=False))
         return self(prompt, room=len(added), what="tokens of continuation"), added

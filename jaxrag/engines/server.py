@@ -1,4 +1,7 @@
-"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API."""
+"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API.
+
+What a server refuses is left out, or sent in another form, from then on.
+"""
 
 from __future__ import annotations
 
@@ -571,7 +574,7 @@ class Server:
         if not (self.seeds and self._takes_seeds(http, reported)):
             refused.add("seed")
             identity["seeds"] = False  # samples of the store are then any of the model's
-        if reported.get("owned_by") == reported.get("id", ""):  # TGI's, which adds 2 to it
+        if reported.get("owned_by") == reported.get("id", ""):  # TGI, where 0 is a penalty of 2
             refused.add("presence_penalty")
             identity["presence_penalty"] = None
         encode, ends = None, ()

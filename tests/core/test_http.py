@@ -70,7 +70,8 @@ class Handler(local_http.Handler):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_answer_without_end_or_sense_is_one_error(name: str) -> None:
     with local_http.serving(Handler, HOSTILE[name], cookies=[]) as server:
-        client = HttpClient([server.url], headers={}, timeout=0.5, patience=0.0)
+        timeout = 0.5 if "0.5 s" in HOSTILE[name][2] else 5.0  # 16 MB take time
+        client = HttpClient([server.url], headers={}, timeout=timeout, patience=0.0)
         began = time.monotonic()
         with pytest.raises((EngineDown, InputError), match=HOSTILE[name][2]) as failed:
             client.request("GET", "/x")
