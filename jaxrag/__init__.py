@@ -50,8 +50,8 @@ def __getattr__(name: str) -> Any:
     """Imports one of the public names at its first use (PEP 562)."""
     if name not in NAMES:
         raise AttributeError(f"module 'jaxrag' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(NAMES[name]), name)
-    return found
+    value = globals()[name] = getattr(importlib.import_module(NAMES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -18,9 +18,9 @@ class InputError(ValueError):
     """Invalid input from the user; the message names it and says how to correct it."""
 
     def __str__(self) -> str:
-        whole = super().__str__()
-        cut = f"{whole[: _LONGEST - 500]} [...] {whole[-400:]}"
-        return whole if len(whole) <= _LONGEST else cut
+        text = super().__str__()
+        cut = f"{text[: _LONGEST - 500]} [...] {text[-400:]}"
+        return text if len(text) <= _LONGEST else cut
 
 
 class EngineDown(RuntimeError):
@@ -45,21 +45,21 @@ class FilledText(str):
         messages: tuple[Message, ...] = (),
     ) -> FilledText:
         """A text with these attributes."""
-        made = super().__new__(cls, text)
-        made.data, made.messages = data, messages
-        return made
+        filled = super().__new__(cls, text)
+        filled.data, filled.messages = data, messages
+        return filled
 
     @classmethod
     def fill(cls, pattern: str, fields: Mapping[str, object]) -> FilledText:
         """The pattern with its fields, as `str.format_map`; they are data, or have some inside."""
-        made = cls("")
+        filled = cls("")
         for literal, name, _, _ in string.Formatter().parse(pattern):
-            made += literal
+            filled += literal
             if name is not None:
                 value = fields[name]
-                whole = value if isinstance(value, cls) else str(value)
-                made += whole if isinstance(whole, cls) else cls(whole, ((0, len(whole)),))
-        return made
+                text = value if isinstance(value, cls) else str(value)
+                filled += text if isinstance(text, cls) else cls(text, ((0, len(text)),))
+        return filled
 
     def __add__(self, other: str) -> FilledText:
         """With a text after it, whose data stay data."""

@@ -34,13 +34,13 @@ def in_background(items: Iterable[T], *, ahead: int) -> Generator[T]:
     An exception of ``items`` is raised after the items before it. When the generator is closed, the
     thread stops after its current item, or where that calls `check_stopped`, and is waited for.
     """
-    made: queue.Queue[Any] = queue.Queue(ahead)
+    buffer: queue.Queue[Any] = queue.Queue(ahead)
     stopped = threading.Event()
 
     def put(item: Any) -> bool:
         while not stopped.is_set():
             try:
-                made.put(item, timeout=0.1)
+                buffer.put(item, timeout=0.1)
             except queue.Full:
                 continue
             return True
@@ -60,7 +60,7 @@ def in_background(items: Iterable[T], *, ahead: int) -> Generator[T]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        while not isinstance(item := made.get(), _Raised):
+        while not isinstance(item := buffer.get(), _Raised):
             yield item
         if item.error is not None:
             raise item.error

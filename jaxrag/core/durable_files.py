@@ -84,9 +84,9 @@ def explain_limits(path: Path) -> Iterator[None]:
             number = next((n for n in _NO_ROOM if os.strerror(n) in str(error)), None)
         if number not in _NO_ROOM:
             raise
-        what, way_out = _NO_ROOM[number]
+        cause, way_out = _NO_ROOM[number]
         raise InputError(
-            f"{what.format(path)}; finished work is kept: {way_out} and run the same command again"
+            f"{cause.format(path)}; finished work is kept: {way_out} and run the same command again"
         ) from error
 
 
@@ -136,8 +136,8 @@ def take_lock(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        said = f"{path}: its file system refuses locks ({error.strerror})"
-        raise InputError(f"{said}; choose a directory on a disk of this machine.") from None
+        message = f"{path}: its file system refuses locks ({error.strerror})"
+        raise InputError(f"{message}; choose a directory on a disk of this machine.") from None
     return True
 
 
@@ -180,14 +180,14 @@ def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]
     of another number of processes; InputError if the path is a file.
     """
     _make_directory(directory)
-    others = set(directory.glob(PART_LOCKS)) - set(directory.glob(f".lock-*-of-{count}"))
+    locks = set(directory.glob(PART_LOCKS)) - set(directory.glob(f".lock-*-of-{count}"))
     with (
         _lock(directory / ".lock", directory, fcntl.LOCK_SH),
         _lock(directory / f".lock-{number}-of-{count}", directory, fcntl.LOCK_EX),
         contextlib.ExitStack() as free,
     ):
-        for other in sorted(others):
-            free.enter_context(_lock(other, directory, fcntl.LOCK_SH))
+        for lock in sorted(locks):
+            free.enter_context(_lock(lock, directory, fcntl.LOCK_SH))
         yield
 
 

@@ -72,13 +72,13 @@ def once(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Decorator: in a job (`one_start`), the function is called once for equal arguments."""
 
     @functools.wraps(function)
-    def called(*given: Given.args, **named: Given.kwargs) -> Result:
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         results = _JOB.get()
         if results is None:
-            return function(*given, **named)
-        key = function, given, tuple(sorted(named.items()))
+            return function(*args, **kwargs)
+        key = function, args, tuple(sorted(kwargs.items()))
         if key not in results:
-            results[key] = function(*given, **named)
+            results[key] = function(*args, **kwargs)
         return results[key]
 
     return called

@@ -62,9 +62,9 @@ class _Text:
     def take(self, character: str) -> None:
         """Reads one character; another is an error."""
         if (found := self.peek()) != character:
-            there = f"{found!r}" if found else "the end of the file"
+            quoted = f"{found!r}" if found else "the end of the file"
             raise self.error(
-                f"is followed by {there} where {character!r} of a JSON array is needed"
+                f"is followed by {quoted} where {character!r} of a JSON array is needed"
             )
         self._at += 1
 

@@ -51,9 +51,9 @@ def cut_torn_line(file: Path) -> None:
     """Removes an incomplete last line, left by an interrupted write."""
     if file.is_file():
         data = read_whole(file)
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            os.truncate(file, whole)
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            os.truncate(file, end)
 
 
 def read(

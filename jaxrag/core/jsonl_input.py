@@ -192,12 +192,12 @@ def well_named(records: Iterable[InputLine], *optional: str) -> Iterator[InputLi
             elif field not in doubtful and (name := _similar(field, tuple(record.fields))):
                 doubtful[field] = record, name
         yield record
-    for field, (other, name) in doubtful.items():
+    for field, (line, name) in doubtful.items():
         if field in beside and name not in beside[field]:
-            raise other.error(name, f"is {field!r} on other {other.unit}s: give it that name")
-        named = _is_name_of(field, name, last=True)
-        if field not in beside and named and isinstance(other.fields[name], (str, list)):
-            raise other.error(name, f"is called {field!r} here: rename it, or remove it")
+            raise line.error(name, f"is {field!r} on other {line.unit}s: give it that name")
+        alias = _is_name_of(field, name, last=True)
+        if field not in beside and alias and isinstance(line.fields[name], (str, list)):
+            raise line.error(name, f"is called {field!r} here: rename it, or remove it")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -217,8 +217,8 @@ def _is_name_of(field: str, name: str, *, last: bool = False) -> bool:
     meant = {field.rstrip("s"), *_ALSO_CALLED.get(field, ())}
     words = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
     words = [word.rstrip("s") for word in words]
-    named = not meant.isdisjoint(words)
-    return named and (not last or words[-1] in meant | {"key", "text", "value", "aliase"})
+    matches = not meant.isdisjoint(words)
+    return matches and (not last or words[-1] in meant | {"key", "text", "value", "aliase"})
 
 
 def written_list(text: str) -> list[str] | None:
@@ -238,7 +238,7 @@ def _is_written(text: str) -> bool:
     if not isinstance(value, (list, tuple, set, dict)):
         return False
     return not value or any(
-        isinstance(one, bool) or not isinstance(one, (int, float)) for one in value
+        isinstance(item, bool) or not isinstance(item, (int, float)) for item in value
     )
 
 
@@ -253,11 +253,11 @@ def _written(text: str) -> Any:
     """The value of a text that is written as in Python or JSON; None for any other text."""
     if len(text) > _LONGEST_LIST:
         return None
-    for read in (ast.literal_eval, json.loads):
+    for parse in (ast.literal_eval, json.loads):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a backslash before another letter
-                return read(text.strip())
+                return parse(text.strip())
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
     return None

@@ -78,7 +78,7 @@ def shown_warnings() -> Iterator[None]:
 def run_log(file: Path) -> Iterator[None]:
     """Logs INFO and above, and an error that ends the work, to ``file``; warnings are shown."""
     lines, level = _JsonLines(file, delay=True, encoding="utf-8"), _LOGGER.level
-    shown = any(isinstance(one, _StderrHandler) for one in _LOGGER.handlers)
+    shown = any(isinstance(handler, _StderrHandler) for handler in _LOGGER.handlers)
     with contextlib.nullcontext() if shown else shown_warnings():
         _LOGGER.setLevel(logging.INFO)
         _LOGGER.addHandler(lines)
@@ -231,8 +231,8 @@ class _Job:
         if remaining <= 0:
             parts += [_rate(self.fresh, seconds), f"took {seconds:.0f} s"]
         elif self.fresh:
-            each = self._seconds_each(now)
-            parts += [_rate(1, each), f"{duration_text(remaining * each)} left"]
+            seconds_each = self._seconds_each(now)
+            parts += [_rate(1, seconds_each), f"{duration_text(remaining * seconds_each)} left"]
         else:
             parts += [f"{100 * self.share:.0f} % of the work"] if self.share else []
             parts.append(f"{seconds:.0f} s so far")

@@ -115,13 +115,13 @@ def _mounted(table: Path) -> dict[tuple[int, int], str]:
 def _default_cache() -> str:
     """$JAXRAG_CACHE, an existing ``runs/cache``, or ``jaxrag`` in the user's local cache."""
     nearby = "runs/cache"
-    if named := os.environ.get("JAXRAG_CACHE"):
-        return named
+    if directory := os.environ.get("JAXRAG_CACHE"):
+        return directory
     try:
         user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # no home directory
         return nearby
-    place = next(one for one in (user, *user.parents) if one.exists())
+    place = next(parent for parent in (user, *user.parents) if parent.exists())
     usable = user.is_absolute() and os.access(place, os.W_OK) and file_system(user) not in _NETWORK
     return str(user / "jaxrag") if usable and not Path(nearby).is_dir() else nearby
 
@@ -148,8 +148,8 @@ class Store:
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
         needed = () if path is None else (path, Path(path).parent)
-        there = path is not None and Path(path).is_file()
-        self._read_only = there and not all(os.access(one, os.W_OK) for one in needed)
+        exists = path is not None and Path(path).is_file()
+        self._read_only = exists and not all(os.access(place, os.W_OK) for place in needed)
         self._columns = _COLUMNS
         ends = () if path is None else ("", "-wal", "-shm", "-journal")
         for beside in (Path(f"{self.path}{end}") for end in ends):
@@ -271,15 +271,15 @@ class Store:
                 raise
 
     def _producer_id(self, operation: str, identity: str) -> int:
-        named = operation, identity
-        if named not in self._producer_ids:
+        producer = operation, identity
+        if producer not in self._producer_ids:
             execute = self._connection.execute
-            execute("INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)", named)
+            execute("INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)", producer)
             query = "SELECT id FROM producers WHERE operation = ? AND identity = ?"
-            if (row := execute(query, named).fetchone()) is None:
+            if (row := execute(query, producer).fetchone()) is None:
                 raise sqlite3.DatabaseError("a row just inserted cannot be found")
-            (self._producer_ids[named],) = row
-        return self._producer_ids[named]
+            (self._producer_ids[producer],) = row
+        return self._producer_ids[producer]
 
     def producers(self) -> list[Producer]:
         """All producers, sorted by operation and identity; InputError for a damaged file."""

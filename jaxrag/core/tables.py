@@ -64,8 +64,8 @@ def read_table(
         if not names and header:
             raise InputError(f"{path} is empty; a header line with {', '.join(header)} is needed")
         if left_out:
-            left = f"{len(left_out)} rows that have not {len(names)} columns"
-            _log.warning("%s: left out %s; the first is on line %d", path, left, left_out[0])
+            text = f"{len(left_out)} rows that have not {len(names)} columns"
+            _log.warning("%s: left out %s; the first is on line %d", path, text, left_out[0])
 
 
 def _header(path: Path, number: int, cells: list[str], needed: Sequence[str]) -> list[str]:

@@ -28,10 +28,10 @@ def sentences(text: str) -> list[str]:
     begins in lower case, or where the full stop follows an initial or a common abbreviation
     ("J. K. Rowling", "St. Petersburg").
     """
-    return [s for line in text.splitlines() for s in _in_line(" ".join(line.split())) if s]
+    return [s for line in text.splitlines() for s in _split_line(" ".join(line.split())) if s]
 
 
-def _in_line(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     ended, start = [], 0
     for mark in _SENTENCE_END.finditer(line):
         end = mark.end()
