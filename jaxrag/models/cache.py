@@ -72,10 +72,10 @@ def put(
     if not slot.ndim:
         keys = update(keys, new_keys, (0, 0, 0, slot))
         return keys, update(values, new_values, (0, 0, slot, 0))
-    each = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
-    keys = each(keys, new_keys, slot)
-    each = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
-    return keys, each(values, new_values, slot)
+    update_rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
+    keys = update_rows(keys, new_keys, slot)
+    update_rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
+    return keys, update_rows(values, new_values, slot)
 
 
 NewEntries = tuple[Float[Array, "*l b t g e"], Float[Array, "*l b t g e"]]

@@ -30,8 +30,8 @@ class Devices(NamedTuple):
             return cls(len(devices), host_memory() / len(devices), cpu=True)
         free = (free_bytes(device) for device in devices)
         memory = min(8e9 if size is None else size for size in free)
-        given = (os.environ.get(f"XLA_{name}CLIENT_MEM_FRACTION") for name in ("", "PYTHON_"))
-        fraction = float(next(filter(None, given), "0.75"))  # as jaxlib reads it, for GPUs
+        fractions = (os.environ.get(f"XLA_{name}CLIENT_MEM_FRACTION") for name in ("", "PYTHON_"))
+        fraction = float(next(filter(None, fractions), "0.75"))  # as jaxlib reads it, for GPUs
         share = fraction if devices[0].platform == "gpu" else 1.0
         return cls(len(devices), memory, share=share)
 

@@ -35,13 +35,13 @@ def inputs_first(params: dict[str, Any]) -> dict[str, Any]:
     CPUs multiply few rows with them faster: up to a third of a decoding step in eight rows. The
     given dictionaries lose each matrix as it is copied. Matrices in eight bits stay as they are.
     """
-    for name, own in params.items():
-        if not isinstance(own, dict):
+    for name, child in params.items():
+        if not isinstance(child, dict):
             continue
-        if name.endswith("_proj") and "weight" in own and "scale" not in own:
-            own[KERNEL] = jnp.asarray(own.pop("weight")).T
+        if name.endswith("_proj") and "weight" in child and "scale" not in child:
+            child[KERNEL] = jnp.asarray(child.pop("weight")).T
         else:
-            inputs_first(own)
+            inputs_first(child)
     return params
 
 

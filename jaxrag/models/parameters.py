@@ -74,14 +74,14 @@ def to_devices(
     for name in list(arrays):
         array = arrays.pop(name)
         stacked = isinstance(array, list)
-        own = _dtype(name, array[0] if stacked else array, dtype)
+        array_dtype = _dtype(name, array[0] if stacked else array, dtype)
         shape = (len(array), *array[0].shape) if stacked else array.shape
         sharding = parameter_sharding(name, shape, mesh, rules=rules) if mesh else None
         try:
             if stacked:
-                placed[name] = _stack_on_devices(array, shape, own, sharding)
+                placed[name] = _stack_on_devices(array, shape, array_dtype, sharding)
             else:
-                placed[name] = _placed(array, own, sharding)
+                placed[name] = _placed(array, array_dtype, sharding)
         except jax.errors.JaxRuntimeError as error:
             if is_out_of_memory(error):
                 raise _does_not_fit(name, placed) from error
@@ -90,9 +90,9 @@ def to_devices(
 
 
 def _does_not_fit(name: str, placed: Mapping[str, jax.Array]) -> InputError:
-    held = sum(array.nbytes for array in placed.values())
+    total = sum(array.nbytes for array in placed.values())
     return InputError(
-        f"The devices' memory is full at {name}, after {size_text(held)} of this model's "
+        f"The devices' memory is full at {name}, after {size_text(total)} of this model's "
         "parameters. Cut them over more devices (tensor_parallel), hold them in fewer bits (dtype "
         "bfloat16, quantization int8), or give an index on the devices less (memory_gb)."
     )

@@ -41,7 +41,7 @@ class Quantised(NamedTuple):
 
 def quantise(weight: Float[np.ndarray, "o i"], name: str = "the matrix") -> Quantised:
     """Rounds each row to multiples of its scale, 1 for zeros; InputError if one is not finite."""
-    whole = np.empty(weight.shape, np.int8)
+    integers = np.empty(weight.shape, np.int8)
     scales = np.ones(len(weight), np.float32)
     for start in range(0, len(weight), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -55,5 +55,5 @@ def quantise(weight: Float[np.ndarray, "o i"], name: str = "the matrix") -> Quan
         np.divide(largest, LARGEST, out=scales[rows], where=largest > 0)
         # a scale near the least float32 is itself rounded, by which a quotient may exceed 127
         multiples = np.clip(np.rint(part / scales[rows, None]), -LARGEST, LARGEST)
-        whole[rows] = multiples.astype(np.int8)
-    return Quantised(whole, scales)
+        integers[rows] = multiples.astype(np.int8)
+    return Quantised(integers, scales)

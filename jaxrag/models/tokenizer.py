@@ -156,14 +156,14 @@ def _from_directory(path: Path, kind: str = "") -> PreTrainedTokenizerFast:
 
 def tokenizer_fingerprint(path: Path) -> str:
     """SHA-256 (hex) of the files of a checkpoint's tokenizer; InputError if one is missing."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in TOKENIZER_FILES:
         try:
             content = (path / name).read_bytes()
         except OSError as error:
             raise InputError(f"{path}: the tokenizer's file {name} cannot be read.") from error
-        whole.update(f"{name}\0{len(content)}\0".encode() + content)
-    return whole.hexdigest()
+        hasher.update(f"{name}\0{len(content)}\0".encode() + content)
+    return hasher.hexdigest()
 
 
 def check_trained_with(path: Path, recorded: object, *, results: str) -> None:
@@ -171,10 +171,10 @@ def check_trained_with(path: Path, recorded: object, *, results: str) -> None:
 
     ``results``: what the network computes, for the message.
     """
-    if (own := tokenizer_fingerprint(path)) != recorded:
+    if (fingerprint := tokenizer_fingerprint(path)) != recorded:
         raise InputError(
             f"{path} was trained with another tokenizer ({str(recorded)[:12]}) than the one in "
-            f"this directory ({own[:12]}), so its {results} would be meaningless. Restore "
+            f"this directory ({fingerprint[:12]}), so its {results} would be meaningless. Restore "
             f"{' and '.join(TOKENIZER_FILES)}, or train again."
         )
 
@@ -183,13 +183,13 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
     """SHA-256 (hex) of all that decides a loaded tokenizer's tokens and texts."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if isinstance(backend, Tokenizer):
-        whole = {**json.loads(backend.to_str()), "padding": None, "truncation": None}
+        state = {**json.loads(backend.to_str()), "padding": None, "truncation": None}
     else:  # one written in Python
         options = {k: str(v) for k, v in tokenizer.init_kwargs.items() if k != "name_or_path"}
-        whole = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), **options}
+        state = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab(), **options}
     special = {role: str(token) for role, token in tokenizer.special_tokens_map.items()}
     splits = bool(getattr(tokenizer, "split_special_tokens", False))
-    return digest(canonical([whole, special, splits]))
+    return digest(canonical([state, special, splits]))
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerFast:

@@ -63,9 +63,9 @@ class BertEmbeddings(nn.Module):
         c, shape = self.config, ids.shape
 
         def embed(name: str, rows: int, ids: Int[Array, "_ t"]) -> Float[Array, "_ t d"]:
-            found = Embedding(rows, c.hidden_size, name=f"{name}_embeddings")(ids)
+            vectors = Embedding(rows, c.hidden_size, name=f"{name}_embeddings")(ids)
             # all rows before they are rounded, so that derivatives are summed in float32
-            return jnp.broadcast_to(found, (*shape, c.hidden_size)).astype(self.dtype)
+            return jnp.broadcast_to(vectors, (*shape, c.hidden_size)).astype(self.dtype)
 
         words = embed("word", c.vocab_size, ids)
         positions = embed("position", c.max_position_embeddings, _positions(ids, c))

@@ -79,8 +79,8 @@ class NomicConfig:
 def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConfig:
     """The config of a NomicBert from its config.json; InputError for one that is not supported."""
     for name, value in _FIXED.items():
-        if (given := config.get(name, value)) != value:
-            raise InputError(f"{source}: {name} is {given!r}; only {value!r} is supported.")
+        if (setting := config.get(name, value)) != value:
+            raise InputError(f"{source}: {name} is {setting!r}; only {value!r} is supported.")
     most = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH}
     sizes = {
         name: integer(config, field, source, most=most.get(name, 2**31 - 1))

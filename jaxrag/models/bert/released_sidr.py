@@ -58,8 +58,8 @@ def read_released(path: Path, *, first: int) -> Released:
 
     InputError for a tower that is incomplete or holds something unknown.
     """
-    whole, tensors = read_config(path), read_tensors(path)
-    first = released_first(whole, first)
+    raw_config, tensors = read_config(path), read_tensors(path)
+    first = released_first(raw_config, first)
     parts = {
         side: {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
         for side, prefix in _PREFIXES.items()
@@ -72,7 +72,7 @@ def read_released(path: Path, *, first: int) -> Released:
         for side, part in parts.items()
         if part
     }
-    config = bert_settings(whole, next(iter(towers.values())))
+    config = bert_settings(raw_config, next(iter(towers.values())))
     return Released(config, first, towers if len(towers) == 2 else {"both": towers["query"]})
 
 

@@ -100,10 +100,10 @@ def untrained_ranker(
 
     InputError for a trained ranker, another model type or an invalid setting.
     """
-    whole = read_config(path)
-    if _KEY in whole:
+    raw_config = read_config(path)
+    if _KEY in raw_config:
         raise InputError(f"{path} is a trained ranker; training begins with a plain BERT.")
-    config = read_bert_config(whole, source=path)
+    config = read_bert_config(raw_config, source=path)
     _check(config, pooling, max_length, path)
     body = config.family + "."
     tensors = modern_names(
@@ -124,8 +124,8 @@ def untrained_ranker(
 
 def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
     """A ranker of `write_ranker`; InputError if it is damaged or its tokenizer was replaced."""
-    whole = read_config(path)
-    settings = whole.get(_KEY)
+    raw_config = read_config(path)
+    settings = raw_config.get(_KEY)
     if not isinstance(settings, dict):
         raise InputError(
             f"{path} is not a trained ranker: its config.json has no field {_KEY!r}. Train one from"
@@ -134,7 +134,7 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
     names = ("pooling", "max_length", "tokenizer")
     if missing := [name for name in names if name not in settings]:
         raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(missing)}.")
-    config = read_bert_config(whole, source=path)
+    config = read_bert_config(raw_config, source=path)
     _check(config, settings["pooling"], settings["max_length"], path)
     check_trained_with(path, settings["tokenizer"], results="scores")
     module = RankerNetwork(config, _FLOAT32, settings["pooling"])

@@ -198,20 +198,20 @@ def load_sidr(
 
     InputError if it is no BERT, is incomplete, or does not fit its config.
     """
-    whole = read_config(path)
+    config = read_config(path)
     tensors = modern_names(read_tensors(path), "bert", body="bert.")
-    if "norm.weight" not in tensors and _KEY not in whole:
-        size = read_bert_config(whole, source=path).hidden_size
+    if "norm.weight" not in tensors and _KEY not in config:
+        size = read_bert_config(config, source=path).hidden_size
         tensors["norm.weight"] = np.full(size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(size, np.float32)
-    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **_settings(whole, path)}
+    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **_settings(config, path)}
     first = int(settings["first"]) if first is None else first
-    return _made(path, whole, tensors, dtype=dtype, first=first, masked=bool(settings["masked"]))
+    return _build(path, config, tensors, dtype=dtype, first=first, masked=bool(settings["masked"]))
 
 
-def _made(
+def _build(
     path: Path,
-    whole: dict[str, Any],
+    raw_config: dict[str, Any],
     tensors: dict[str, np.ndarray],
     *,
     dtype: jnp.dtype,
@@ -219,7 +219,7 @@ def _made(
     masked: bool = True,
 ) -> tuple[SidrNetwork, dict[str, Any]]:
     """A network and its parameters, checked against its config."""
-    config = read_bert_config(whole, source=path)
+    config = read_bert_config(raw_config, source=path)
     if config.family != "bert":
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
     if not 0 <= first < config.vocab_size:
@@ -252,13 +252,13 @@ def load_towers(
     """
     float32 = jnp.dtype("float32")
     if is_released(path):
-        given = read_released(path, first=SidrNetwork.first if first is None else first)
-        made = {
-            side: _made(path, given.config, tensors, dtype=float32, first=given.first)
-            for side, tensors in given.towers.items()
+        released = read_released(path, first=SidrNetwork.first if first is None else first)
+        loaded = {
+            side: _build(path, released.config, tensors, dtype=float32, first=released.first)
+            for side, tensors in released.towers.items()
         }
-        module = next(iter(made.values()))[0]
-        return module.clone(dtype=dtype), {side: params for side, (_, params) in made.items()}
+        module = next(iter(loaded.values()))[0]
+        return module.clone(dtype=dtype), {side: params for side, (_, params) in loaded.items()}
     if not has_towers(path):
         module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
         sides = ("both",) if shared or is_trained(path) else SIDES

@@ -79,9 +79,9 @@ def write_towers(
         for side, tree in params.items():
             target = partial if side == "both" else partial / side
             tokenizer.save_pretrained(target)
-            own = {
+            added = {
                 key: {**values, "tokenizer": tokenizer_fingerprint(target)}
                 for key, values in (settings or {}).items()
             }
-            write_checkpoint(target, {**config, **own}, to_numpy(tree))
+            write_checkpoint(target, {**config, **added}, to_numpy(tree))
     return Path(directory).absolute()

@@ -44,8 +44,8 @@ def number(
     value = config.get(name, default)
     if type(value) in (int, float) and math.isfinite(value) and (value > 0 or (zero and not value)):
         return float(value)
-    wanted = "0 or more" if zero else "a positive number"
-    raise InputError(f"{source}: {name} is {reprlib.repr(value)}; it must be {wanted}.")
+    allowed = "0 or more" if zero else "a positive number"
+    raise InputError(f"{source}: {name} is {reprlib.repr(value)}; it must be {allowed}.")
 
 
 def flag(config: Mapping[str, Any], name: str, source: object, default: bool) -> bool:

@@ -80,7 +80,7 @@ def locate(spec: str, *, weights: bool = True) -> Path:
     """
     kind, _, name = spec.partition(":")
     if kind == "package":
-        return _in_package(name)
+        return _package_path(name)
     if kind == "hub":
         return _from_hub(name, weights)
     check_local({"the checkpoint": spec})
@@ -98,7 +98,7 @@ def short_name(spec: str) -> str:
     return spec.rpartition(":")[2].rpartition("/")[2]
 
 
-def _in_package(name: str) -> Path:
+def _package_path(name: str) -> Path:
     try:
         package = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -166,7 +166,7 @@ def _typed(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _typed(k, v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_typed(key, one) for one in value]
+        return [_typed(key, item) for item in value]
     if not isinstance(value, str) or key in _NO_NUMBERS:
         return value
     if (text := value.strip()).lower() in ("true", "false"):
@@ -209,13 +209,13 @@ def read_tensors(path: Path, *, layers: int = 0) -> Tensors:
     """
     path = Path(path)
     tell(f"loading the weights of {path}")
-    tensors = Tensors(tensors_of_gguf(path) if path.is_file() else _of_directory(path))
+    tensors = Tensors(tensors_of_gguf(path) if path.is_file() else _open_directory(path))
     if len(tensors) < layers:
         raise InputError(f"{path} has {len(tensors)} tensors, and its config {layers} layers.")
     return tensors
 
 
-def _of_directory(path: Path) -> dict[str, StoredTensor]:
+def _open_directory(path: Path) -> dict[str, StoredTensor]:
     file = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
     if file is None:
         raise InputError(f"{path} holds neither {', '.join(_WEIGHTS[:-1])} nor {_WEIGHTS[-1]}.")
@@ -329,15 +329,15 @@ def fingerprint(path: Path) -> str:
             files += [f for f in path.glob(f"{name}.*") if f.suffix in (".bin", ".pt")]
     if not files:
         raise InputError(f"{path} holds no checkpoint.")
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for file in sorted(files):
         size = file.stat().st_size
-        whole.update(f"{file.name}\0{size}\0".encode())
+        hasher.update(f"{file.name}\0{size}\0".encode())
         with file.open("rb") as stream:
             for start in _windows(size):
                 stream.seek(start)
-                whole.update(stream.read(_WINDOW))
-    return whole.hexdigest()
+                hasher.update(stream.read(_WINDOW))
+    return hasher.hexdigest()
 
 
 def _windows(size: int) -> Sequence[int]:

@@ -89,10 +89,10 @@ class _Reader(gguf.GGUFReader):
         self._texts += count
         if self._texts > _TEXTS:
             raise ValueError(f"over {_TEXTS:,} texts")
-        whole, end, length = self._bytes.data, start, self.length
+        data, end, length = self._bytes.data, start, self.length
         for _ in range(count):
-            end += 8 + length(whole, end)[0]
-        if end > len(whole):
+            end += 8 + length(data, end)[0]
+        if end > len(data):
             raise ValueError("a text of more bytes than are left")
         return end - orig_offs, [self._bytes[start:end]], [0], [gguf.GGUFValueType.ARRAY, kind]
 
@@ -110,9 +110,9 @@ class _Reader(gguf.GGUFReader):
         return super()._build_tensor_info(offs, count)
 
 
-def _check_number(count: int, what: str) -> None:
+def _check_number(count: int, kind: str) -> None:
     if count > _ENTRIES:
-        raise ValueError(f"{count:,} {what}, of at most {_ENTRIES:,}")
+        raise ValueError(f"{count:,} {kind}, of at most {_ENTRIES:,}")
 
 
 def open_gguf(path: Path) -> _Reader:
@@ -301,11 +301,11 @@ def _shortest(value: float) -> float:
 def _rope_scaling(
     path: Path, tensors: Sequence[gguf.ReaderTensor], values: dict[str, Any], arch: str
 ) -> dict[str, Any] | None:
-    named = [t for t in tensors if t.name in _ROPE_TENSORS]
-    for tensor in named:
+    rope_tensors = [t for t in tensors if t.name in _ROPE_TENSORS]
+    for tensor in rope_tensors:
         if tensor.data.ndim != 1 or not 0 < tensor.data.size <= WIDTH:
             raise InputError(f"{path}: {tensor.name} has the shape {tensor.data.shape}.")
-    factors = {t.name: np.asarray(t.data, np.float64) for t in named}
+    factors = {t.name: np.asarray(t.data, np.float64) for t in rope_tensors}
     if "rope_freqs.weight" in factors:
         return _llama3_scaling(path, factors["rope_freqs.weight"], values, arch)
     if factors:

@@ -36,11 +36,11 @@ class StoredTensor(NamedTuple):
             low, high, _ = first.indices(stop - start)
             return self.part((slice(start + low, start + high), *others))
 
-        whole: Any = (slice(None),) * len(self.shape)
+        full_index: Any = (slice(None),) * len(self.shape)
         # of what was read whole, a view would keep all of it in memory
         return StoredTensor(
             (stop - start, *self.shape[1:]),
-            lambda: part(whole).copy(),
+            lambda: part(full_index).copy(),
             lambda i: part(i).copy(),
             self.dtype,
         )

@@ -72,13 +72,13 @@ def load_decoder(
 
 def _quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, np.ndarray]:
     """Parameters, read one by one: of a matrix "x.weight" its integers, and "x.scale"."""
-    named: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         array = tensor.read()
         if array.ndim == 2:
-            array, named[f"{name.removesuffix('.weight')}.scale"] = quantise(array, name)
-        named[name] = array
-    return named
+            array, arrays[f"{name.removesuffix('.weight')}.scale"] = quantise(array, name)
+        arrays[name] = array
+    return arrays
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
@@ -108,16 +108,16 @@ def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object
     sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}
     parts: dict[str, StoredTensor] = {}
     for name in tensors:
-        whole = tensors.stored(name)
+        tensor = tensors.stored(name)
         owner, _, fused = name.removesuffix(".weight").rpartition(".")
         if fused not in _FUSED:
-            parts[name] = whole
+            parts[name] = tensor
             continue
         stops = [0, *itertools.accumulate(sizes[fused])]
-        if (count := whole.shape[0] if whole.shape else 1) != stops[-1]:
+        if (count := tensor.shape[0] if tensor.shape else 1) != stops[-1]:
             raise InputError(f"{source}: {name} has {count} rows, its config says {stops[-1]}.")
         for part, start, stop in zip(_FUSED[fused], stops, stops[1:], strict=False):
-            parts[f"{owner}.{part}.weight"] = whole.rows(start, stop)
+            parts[f"{owner}.{part}.weight"] = tensor.rows(start, stop)
     return Tensors(parts)
 
 
@@ -142,7 +142,7 @@ def group_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | lis
             grouped[name] = array
         else:
             layers.setdefault(f"{layer[1]}.stack.{layer[3]}", {})[int(layer[2])] = array
-    return grouped | {name: [own[i] for i in range(len(own))] for name, own in layers.items()}
+    return grouped | {name: [stack[i] for i in range(len(stack))] for name, stack in layers.items()}
 
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:

@@ -109,9 +109,9 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
     _refuse_unsupported(config, source)
     hidden = integer(config, "hidden_size", source, most=WIDTH)
     heads = integer(config, "num_attention_heads", source, most=hidden)
-    given = {name: value for name, value in config.items() if value is not None}
-    groups = integer(given, "num_key_value_heads", source, heads)
-    head_dim = integer(given, "head_dim", source, hidden // heads, most=HEAD)
+    present = {name: value for name, value in config.items() if value is not None}
+    groups = integer(present, "num_key_value_heads", source, heads)
+    head_dim = integer(present, "head_dim", source, hidden // heads, most=HEAD)
     layers = integer(config, "num_hidden_layers", source, most=LAYERS)
     if heads % groups:
         raise InputError(
@@ -174,8 +174,8 @@ def _refuse_unsupported(config: Mapping[str, Any], source: object) -> None:
 
 
 def _activation(config: Mapping[str, Any], family: Family, source: object) -> str:
-    own = family.gemma and config.get("hidden_activation")
-    field = "hidden_activation" if own else "hidden_act"
+    gemma_name = family.gemma and config.get("hidden_activation")
+    field = "hidden_activation" if gemma_name else "hidden_act"
     name = config.get(field, "silu")
     if name not in ACTIVATIONS:
         allowed = ", ".join(ACTIVATIONS)

@@ -63,10 +63,10 @@ def inspect(
         return part == "mlp" and module.name == "mlp" and method == "__call__"
 
     def run_layer(carry: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-        (x, state, _), (own, entry, window, i) = carry, inputs
+        (x, state, _), (layer_params, entry, window, i) = carry, inputs
         context = (window, rotation, where, ranks, start)
         (x, new), sown = DecoderLayer(config, decoder.stacked).apply(
-            {"params": own},
+            {"params": layer_params},
             x,
             entry,
             *context,
@@ -78,14 +78,14 @@ def inspect(
         (own_state,) = tree["intermediates"]["mlp"]["__call__"] if part == "mlp" else (x,)
         return (x, jnp.where(layer == i, own_state, state), weights), new
 
-    def of_body(name: str, x: Array) -> Any:
+    def apply_body(name: str, x: Array) -> Any:
         variables = {"params": params}
-        return decoder.apply(variables, x, method=lambda own, x: getattr(own.model, name)(x))
+        return decoder.apply(variables, x, method=lambda module, x: getattr(module.model, name)(x))
 
     layers = params["model"]["layers"]
     windows = config.windows or (0,) * config.num_hidden_layers
     with matmul_precision(decoder.dtype):
-        x = of_body("embeddings", tokens)
+        x = apply_body("embeddings", tokens)
         g, h = config.num_key_value_heads, config.num_attention_heads
         b, t, c = where.shape
         carry: Any = (x, x, jnp.zeros((b, g, h // g, t, c), jnp.float32))
@@ -100,7 +100,7 @@ def inspect(
                 carry, new = run_layer(carry, (layers[str(i)], entry, windows[i], i))
                 caches.append(new)
         x, state, weights = carry
-        hidden: Any = of_body("final_norm", x)
+        hidden: Any = apply_body("final_norm", x)
     attention = weights.mean(axis=(1, 2))
     chunk = InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32))
     return chunk, tuple(caches)

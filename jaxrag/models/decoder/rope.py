@@ -96,14 +96,14 @@ def _rotated(
     return rotated
 
 
-def _linear(given: _Scaling) -> Rope:
+def _linear(scaling: _Scaling) -> Rope:
     """Position interpolation, Chen et al. (2023): all frequencies divided by a factor."""
-    return Rope(_floats(given.plain / given.settings["factor"]))
+    return Rope(_floats(scaling.plain / scaling.settings["factor"]))
 
 
-def _llama3(given: _Scaling) -> Rope:
+def _llama3(scaling: _Scaling) -> Rope:
     """Llama 3.1: low frequencies divided by a factor, high ones kept, others interpolated."""
-    plain, settings = given.plain, given.settings
+    plain, settings = scaling.plain, scaling.settings
     turns = settings["original_max_position_embeddings"] * plain / (2 * math.pi)
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
     if not low < high:
@@ -112,11 +112,11 @@ def _llama3(given: _Scaling) -> Rope:
     return Rope(_floats(plain * share + plain / settings["factor"] * (1 - share)))
 
 
-def _longrope(given: _Scaling) -> tuple[Rope, Rope]:
+def _longrope(scaling: _Scaling) -> tuple[Rope, Rope]:
     """LongRoPE, Ding et al. (2024): each frequency divided by its own factor; attention scaled."""
-    settings, original = given.settings, given.settings["original_max_position_embeddings"]
+    settings, original = scaling.settings, scaling.settings["original_max_position_embeddings"]
     scale, factor = settings.get("attention_factor"), settings.get("factor")
-    factor = factor or given.longest / original
+    factor = factor or scaling.longest / original
     if scale is None:
         scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     if scales := [name for name in ("short_mscale", "long_mscale") if settings.get(name)]:
@@ -124,18 +124,18 @@ def _longrope(given: _Scaling) -> tuple[Rope, Rope]:
     ropes = []
     for name in ("short_factor", "long_factor"):
         divisors = np.asarray(settings[name], np.float64)
-        if divisors.shape != given.plain.shape or not (divisors > 0).all():
+        if divisors.shape != scaling.plain.shape or not (divisors > 0).all():
             raise ValueError(
-                f"{name} has {divisors.size} numbers; it must have {given.plain.size} positive "
+                f"{name} has {divisors.size} numbers; it must have {scaling.plain.size} positive "
                 "ones, one for each pair of rotated features."
             )
-        ropes.append(Rope(_floats(given.plain / divisors), float(scale)))
+        ropes.append(Rope(_floats(scaling.plain / divisors), float(scale)))
     return ropes[0], ropes[1]
 
 
-def _yarn(given: _Scaling) -> Rope:
+def _yarn(scaling: _Scaling) -> Rope:
     """YaRN, Peng et al. (2023): low frequencies are divided by a factor; attention is scaled."""
-    plain, theta, settings = given.plain, given.theta, given.settings
+    plain, theta, settings = scaling.plain, scaling.theta, scaling.settings
     factor, original = settings["factor"], settings["original_max_position_embeddings"]
 
     def feature(turns: float) -> float:
@@ -157,9 +157,9 @@ def _yarn_scale(factor: float, settings: Mapping[str, Any]) -> float:
     def scale(weight: float) -> float:
         return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
-    given = settings.get("attention_factor")
-    if given is not None:
-        return float(given)
+    attention_factor = settings.get("attention_factor")
+    if attention_factor is not None:
+        return float(attention_factor)
     if settings.get("mscale") and settings.get("mscale_all_dim"):
         return scale(settings["mscale"]) / scale(settings["mscale_all_dim"])
     return scale(1.0)

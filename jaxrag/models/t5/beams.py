@@ -90,8 +90,8 @@ def beam_search(
         going, order = _best(candidates._replace(score=_unless(over, candidates.score)), beams)
         finished = over & (jnp.arange(over.shape[1]) < beams) & now.open[:, None]
         newly = candidates._replace(score=_unless(~finished, candidates.score / step))
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), now.ended, newly)
-        ended, _ = _best(both, beams)
+        merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), now.ended, newly)
+        ended, _ = _best(merged, beams)
         worst = ended.score.min(axis=1)  # -inf unless there are enough
         more = going.score[:, 0] / step > worst
         cache = _select(cache, jnp.take_along_axis(parents, order, axis=1))

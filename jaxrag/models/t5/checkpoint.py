@@ -77,14 +77,14 @@ def _initialise(config: T5Config) -> Any:
 
 def random_t5(config: T5Config, key: jax.Array) -> dict[str, Any]:
     """Initial parameters of a training by T5's own rules (Mesh TensorFlow)."""
-    made = {}
+    arrays = {}
     for i, (name, shape) in enumerate(sorted(parameter_shapes(config).items())):
         if "layer_norm" in name:
-            made[name] = jnp.full(shape, config.initializer_factor, jnp.float32)
+            arrays[name] = jnp.full(shape, config.initializer_factor, jnp.float32)
         else:
             drawn = jax.random.normal(jax.random.fold_in(key, i), shape)
-            made[name] = drawn * initial_deviation(name, config)
-    return unflatten(made, template(_initialise, config))
+            arrays[name] = drawn * initial_deviation(name, config)
+    return unflatten(arrays, template(_initialise, config))
 
 
 def initial_deviation(name: str, config: T5Config) -> float:

@@ -70,9 +70,9 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
         name: integer(config, name, source, most=_MOST.get(name, WIDTH)) for name in _SIZES
     }
     values |= {name: integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
-    given = {name: value for name, value in config.items() if value is not None}
+    present = {name: value for name, value in config.items() if value is not None}
     values["num_decoder_layers"] = integer(
-        given, "num_decoder_layers", source, values["num_layers"], most=LAYERS
+        present, "num_decoder_layers", source, values["num_layers"], most=LAYERS
     )
     values |= {name: number(config, name, source, _DEFAULTS[name], zero=True) for name in _NUMBERS}
     if values[_BUCKETS[1]] <= values[_BUCKETS[0]] // 2:

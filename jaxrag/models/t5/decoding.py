@@ -160,7 +160,7 @@ def next_logits(
     """
     before = jax.lax.dynamic_index_in_dim(tokens, now.step - 1, axis=1, keepdims=False)
     before = jnp.where(now.step == 0, model.config.decoder_start_token_id, before)
-    made: Any = model.apply(
+    outputs: Any = model.apply(
         {"params": params},
         before[:, None],
         cache=now.cache,
@@ -169,6 +169,6 @@ def next_logits(
         slot=now.step,
         method="step",
     )
-    hidden, cache = made
+    hidden, cache = outputs
     logits: Any = model.apply({"params": params}, hidden[:, 0], method="logits")
     return logits, cache

@@ -205,8 +205,8 @@ class T5Stack(nn.Module):
     ) -> tuple[Float[Array, "n t d"], Cache | None]:
         x, caches = self.dropout(x, deterministic=context.deterministic), []
         for i, layer in enumerate(self.layers):
-            own, source = cache[i] if cache else None, memory[i] if memory else None
-            x, new = layer(x, own, source, context)
+            layer_cache, source = cache[i] if cache else None, memory[i] if memory else None
+            x, new = layer(x, layer_cache, source, context)
             caches.append(new)
         x = self.dropout(self.final_layer_norm(x), deterministic=context.deterministic)
         return x, tuple(caches) if cache is not None else None
