@@ -102,13 +102,13 @@ class GoldGeometry(TableJob):
         index = open_index(self.run, Path(self.run.cache))
         if isinstance(index, TextRetriever):
             raise InputError(f"{index} has no vectors: choose an index with an encoder.")
-        found: list[dict[str, Any]] = []
+        lines: list[dict[str, Any]] = []
         points: list[tuple[str, str, Float[np.ndarray, " d"]]] = []
         for some in _embedded(records, index):
             rankings = index.search(np.stack([one.query for one in some]), max(self.depth, self.n))
-            missing = max(self.samples - len(found), 0)
+            missing = max(self.samples - len(lines), 0)
             for one, ranking in zip(some, rankings, strict=True):
-                found.append(_line(one, ranking.ids[: self.depth], index))
+                lines.append(_line(one, ranking.ids[: self.depth], index))
             if placed := some[:missing]:
                 contexts = index.search(np.stack([one.context for one in placed]), self.n)
                 for one, by_q, by_p in zip(placed, rankings, contexts, strict=False):
@@ -116,25 +116,25 @@ class GoldGeometry(TableJob):
                     for cloud, rows in zip(CLOUDS, clouds, strict=True):
                         moved = index.vectors(rows) - one.query
                         points += [(one.record["question_id"], cloud, vector) for vector in moved]
-        if not found:
+        if not lines:
             raise InputError(f"No question of {self.run.data} has known gold passages.")
         jsonl.write(workdir / POINTS, _placed(points))
-        return found
+        return lines
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """The fit of alpha on theta0, and medians."""
         slope, intercept = ais.fit_alpha(*map(jnp.asarray, weights(lines)))
         gold = [one for line in lines for one in line["gold"]]
         ranks = np.array([np.nan if one["rank"] is None else one["rank"] for one in gold])
-        shown = Table("questions", "alpha", "median cosine to gold", f"gold in first {self.depth}")
+        table = Table("questions", "alpha", "median cosine to gold", f"gold in first {self.depth}")
         cosine = np.median(np.cos([one["theta1"] for one in gold]))
-        shown.add_row(
+        table.add_row(
             f"{len(lines):,}",
             f"{slope:.3f} theta0 + {intercept:.3f}",
             f"{cosine:.3f}",
             f"{100 * np.mean(np.isfinite(ranks)):.1f} %",
         )
-        return shown
+        return table
 
 
 def weights(
@@ -145,19 +145,19 @@ def weights(
     Of several gold passages the mean angles count (the paper does not say).
     """
     theta0 = np.array([line["theta0"] for line in lines])
-    theta1 = np.array([np.mean([one["theta1"] for one in line["gold"]]) for line in lines])
-    theta2 = np.array([np.mean([one["theta2"] for one in line["gold"]]) for line in lines])
+    theta1 = np.array([np.mean([passage["theta1"] for passage in line["gold"]]) for line in lines])
+    theta2 = np.array([np.mean([passage["theta2"] for passage in line["gold"]]) for line in lines])
     return theta0, np.asarray(ais.best_weight(jnp.asarray(theta1), jnp.asarray(theta2)))
 
 
 def _embedded(records: RunRecords, index: Retriever) -> Iterator[list[_Embedded]]:
     """The questions with gold passages, with their vectors, some at a time."""
     judged = [record for record in records.records if record.get("gold_passages")]
-    gold = (tuple(index.passages.rows_of(one["gold_passages"]).values()) for one in judged)
-    known = [(record, rows) for record, rows in zip(judged, gold, strict=True) if rows]
-    with progress(len(known), "embedding questions and pseudo-contexts") as advance:
-        for start in range(0, len(known), _TOGETHER):
-            some, rows = zip(*known[start : start + _TOGETHER], strict=True)
+    gold = (tuple(index.passages.rows_of(record["gold_passages"]).values()) for record in judged)
+    pairs = [(record, rows) for record, rows in zip(judged, gold, strict=True) if rows]
+    with progress(len(pairs), "embedding questions and pseudo-contexts") as advance:
+        for start in range(0, len(pairs), _TOGETHER):
+            some, rows = zip(*pairs[start : start + _TOGETHER], strict=True)
             texts = [record["question"] for record in some]
             texts += [record["prediction"] for record in some]
             vectors = index.embed(texts)
@@ -168,14 +168,14 @@ def _embedded(records: RunRecords, index: Retriever) -> Iterator[list[_Embedded]
             advance(len(some))
 
 
-def _line(one: _Embedded, found: Sequence[int], index: Retriever) -> dict[str, Any]:
+def _line(one: _Embedded, ranking: Sequence[int], index: Retriever) -> dict[str, Any]:
     ends = np.stack([one.query, one.context])
     passages = np.concatenate([index.vectors(one.gold), one.context[None]])
     width = -(-len(passages) // 4) * 4  # few programs
     padded = np.pad(passages, ((0, width - len(passages)), (0, 0)))
     theta1, theta2 = np.asarray(_angles(ends, np.stack([padded, padded]))).tolist()
     ids = [passage.id for passage in index.passages.get(one.gold)]
-    rank = {row: place for place, row in enumerate(found)}
+    rank = {row: place for place, row in enumerate(ranking)}
     return {
         "question_id": one.record["question_id"],
         "theta0": theta1[len(one.gold)],

@@ -62,10 +62,10 @@ class InspectionTool:
 
     def _state_operation(self, layer: int | None, part: StatePart) -> Operation:
         model = self._model
-        named = {} if part == "residual" else {"part": part}  # stored ones keep their key
+        options = {} if part == "residual" else {"part": part}  # stored ones keep their key
         return Operation(
             name="hidden_state",
-            identity=canonical({"model": model.identity, "layer": layer, **named}),
+            identity=canonical({"model": model.identity, "layer": layer, **options}),
             run=lambda pairs: [
                 EndState(len(seen.logprobs), seen.state)
                 for seen in model.inspect(

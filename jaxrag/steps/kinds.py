@@ -39,15 +39,15 @@ _AFTER = r"""(?!(?<=\d)['’!])(?=(?:[.,;:!?"”’')\]}]|\*\*)*(?:[\s—]|$))""
 
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
     """The prompt's word for each of the `options`; InputError if it has some, but not for all."""
-    said = options(question)
+    names = options(question)
     if template.words and role_of(question) != "multiple_choice":
-        if len(template.words) != len(said):
+        if len(template.words) != len(names):
             raise InputError(
                 f"A prompt has the words {list(template.words)}; question {question.id} has the "
-                f"options {list(said)}, so there must be {len(said)}."
+                f"options {list(names)}, so there must be {len(names)}."
             )
         return template.words
-    return said
+    return names
 
 
 def fields(question: Question) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def named_choices(text: str, question: Question) -> list[int]:
     An "A" right before another choice is its article. Forms of Unicode and quotes do not count.
     """
     text, *choices = (
-        unicodedata.normalize("NFC", one).translate(_QUOTES) for one in (text, *question.choices)
+        unicodedata.normalize("NFC", raw).translate(_QUOTES) for raw in (text, *question.choices)
     )
     phrases, words = [], []
     for index, choice in enumerate(choices):
@@ -157,21 +157,21 @@ def named_choices(text: str, question: Question) -> list[int]:
     lone = ((*mark.span(), LETTERS.index(mark[1])) for mark in _LONE_LETTER.finditer(text))
     letters = [(a, i) for a, b, i in lone if i < len(choices) and (i or b not in begins)]
     outer = _outer(phrases if phrases or letters else words)
-    named = {index for _, _, index in outer}
+    indices = {index for _, _, index in outer}
     starts, reach = [start for start, _, _ in outer], [0, *(end for _, end, _ in outer)]
     # the last mention that begins before a letter reaches farthest
-    named |= {i for place, i in letters if reach[bisect.bisect(starts, place)] <= place}
-    return sorted(named or {whole_letter(text)} & {*range(len(question.choices))})
+    indices |= {i for place, i in letters if reach[bisect.bisect(starts, place)] <= place}
+    return sorted(indices or {whole_letter(text)} & {*range(len(question.choices))})
 
 
 def _outer(mentions: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """The mentions (start, end, index) that lie within no longer one, in order."""
-    found, reach = [], 0
-    for start, end, index in sorted(mentions, key=lambda one: (one[0], -one[1])):
-        if end > reach or (found and (start, end) == found[-1][:2]):
-            found.append((start, end, index))
+    outer, reach = [], 0
+    for start, end, index in sorted(mentions, key=lambda mention: (mention[0], -mention[1])):
+        if end > reach or (outer and (start, end) == outer[-1][:2]):
+            outer.append((start, end, index))
             reach = end
-    return found
+    return outer
 
 
 def chosen(text: str, question: Question) -> str:
@@ -185,8 +185,8 @@ def is_right(text: str, question: Question, template: prompts.Template | None = 
     if role == "multiple_choice":
         return not {*gold_options(question)}.isdisjoint(named_choices(text, question))
     if role == "labels":
-        said = question.choices if template is None else words(question, template)
-        return first_named(text, said) in gold_options(question)
+        names = question.choices if template is None else words(question, template)
+        return first_named(text, names) in gold_options(question)
     return bool(contains(text, question.answers))
 
 
@@ -202,8 +202,8 @@ def first_named(text: str, said: Sequence[str]) -> int | None:
 
     order = sorted(range(len(said)), key=lambda number: -len(said[number].strip()))
     either = "|".join(f"({pattern(said[number])})" for number in order)
-    found = re.search(rf"(?<!\w)(?:{either})(?!\w)", text, re.I)
-    return None if not found or found.lastindex is None else order[found.lastindex - 1]
+    match = re.search(rf"(?<!\w)(?:{either})(?!\w)", text, re.I)
+    return None if not match or match.lastindex is None else order[match.lastindex - 1]
 
 
 def verdict(text: str, question: Question, template: prompts.Template) -> str:

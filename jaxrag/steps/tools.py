@@ -248,10 +248,10 @@ class LanguageModelTool:
     def _make_generation(self, seed: int | None, **options: Any) -> Operation:
         """Generation for payloads (prompt, seed); ``seed`` is None where payloads differ in it."""
         model = self.model
-        named = options if seed is None else {**options, "seed": seed}
+        settings = options if seed is None else {**options, "seed": seed}
         return Operation(
             name="generate",
-            identity=canonical({"model": model.identity, **named}),
+            identity=canonical({"model": model.identity, **settings}),
             run=lambda pairs: model.generate(
                 [p for p, _ in pairs], **options, seed=[s for _, s in pairs]
             ),

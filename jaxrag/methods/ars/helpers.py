@@ -139,8 +139,8 @@ class CountBandit(_Checkpoint):
         bandit = load_bandit(Path(self.checkpoint), encoder=json.loads(encoder.identity))
         here = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
         self._check_source(bandit.source, here)
-        own = None if self.context is None else embedding(encoder.identity, encoder.embed)
-        return BanditTool(bandit.identity, bandit.count, own)
+        embed = None if self.context is None else embedding(encoder.identity, encoder.embed)
+        return BanditTool(bandit.identity, bandit.count, embed)
 
     def _encoder(self, loaded: LoadedRun) -> QueryEncoder:
         if self.context is not None:
@@ -184,8 +184,8 @@ def rewards_source(
 
 def _prompt_files(settings: dict[str, Any]) -> dict[str, Any]:
     """Digests of the user's own prompt files; empty without any, as in older checkpoints."""
-    own = prompts.own_files(settings)
-    return {"prompt_files": own} if own else {}
+    files = prompts.own_files(settings)
+    return {"prompt_files": files} if files else {}
 
 
 def _described_rewriter(method: Any) -> dict[str, Any]:

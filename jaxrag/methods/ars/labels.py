@@ -105,8 +105,8 @@ class MakeLabels(TableJob):
         run, method, cache = self.run, self.run.method, Path(self.run.cache)
         assert isinstance(method, Config)  # __post_init__ refuses any other
         corpus, dataset = open_index(run, cache).passages, load_data(run.data, cache)
-        own = corpus.identity == dataset.passages.identity
-        if method.judge is None and not own:
+        same_corpus = corpus.identity == dataset.passages.identity
+        if method.judge is None and not same_corpus:
             raise InputError(
                 f"{run.name} labels by gold passages alone. Those of {dataset.name} are of the "
                 f"corpus {dataset.passages.identity}, and the index searches {corpus.identity}: "
@@ -116,7 +116,7 @@ class MakeLabels(TableJob):
             method, load_model(method.rewriter.model or run.model, cache), corpus
         )
         write_text(workdir / SOURCE, json.dumps(source, indent=2) + "\n")
-        return [label_line(record, gold=own) for record in records.records]
+        return [label_line(record, gold=same_corpus) for record in records.records]
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """Values of y and agreement of the judgements, with intervals."""
@@ -138,7 +138,7 @@ def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any
     """
     trace = record["trace"]
     passages = [search["ids"] for search in trace["searches"]]
-    judged, known = trace["judged"], set(record["gold_passages"] if gold else ())
+    judged, gold_ids = trace["judged"], set(record["gold_passages"] if gold else ())
 
     def table(by: str, field: str) -> list[list[Any]] | None:
         if by not in judged:
@@ -149,7 +149,7 @@ def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any
         return None if verdicts is None else [sum(ids) for ids in verdicts]
 
     relevant = {by: table(by, "relevant") for by in ("word", "logprob")}
-    held = [[int(name in known) for name in ids] for ids in passages] if known else None
+    is_gold = [[int(name in gold_ids) for name in ids] for ids in passages] if gold_ids else None
     return {
         "question_id": record["question_id"],
         "question": record["question"],
@@ -162,8 +162,8 @@ def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any
         "probability": table("logprob", "probability"),
         "labels_logprob": counts(relevant["logprob"]),
         "junk": sum(map(sum, table("word", "junk") or [])),
-        "gold": held,
-        "labels_gold": counts(held),
+        "gold": is_gold,
+        "labels_gold": counts(is_gold),
     }
 
 
@@ -181,8 +181,8 @@ def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, Float[np.ndarray, 
     """Values of each question; NaN where undefined."""
 
     def column(value: Callable[[Mapping[str, Any]], float | None]) -> Float[np.ndarray, " q"]:
-        found = [value(line) for line in lines]
-        return np.array([math.nan if one is None else one for one in found], float)
+        values = [value(line) for line in lines]
+        return np.array([math.nan if number is None else number for number in values], float)
 
     def mean(name: str) -> Float[np.ndarray, " q"]:
         return column(lambda line: None if line[name] is None else float(np.mean(line[name])))
@@ -202,10 +202,10 @@ def agreements(lines: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
 
     Each passage of a question counts once. Intervals are bootstrapped over questions.
     """
-    found: dict[str, Interval] = {}
+    measured: dict[str, Interval] = {}
     for name, first, second in _PAIRS:
-        both = [_passages(line, first, second) for line in lines if line[first] and line[second]]
-        sums = [(len(p), p[:, 0].sum(), p[:, 1].sum(), p.prod(1).sum()) for p in both]
+        judged = [_passages(line, first, second) for line in lines if line[first] and line[second]]
+        sums = [(len(p), p[:, 0].sum(), p[:, 1].sum(), p.prod(1).sum()) for p in judged]
         if not sums:
             continue
         counts = np.array(sums, np.float64)
@@ -213,14 +213,14 @@ def agreements(lines: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
                     "the first says relevant": lambda s: s[:, 1] / s[:, 0],
                     "the second says relevant": lambda s: s[:, 2] / s[:, 0]}  # fmt: skip
         for measure, function in measures.items():
-            found[f"{name}: {measure}"] = _bootstrap(counts, function)
+            measured[f"{name}: {measure}"] = _bootstrap(counts, function)
     lines = [line for line in lines if line["probability"] and line["gold"]]
     if lines:
         scores, gold = np.concatenate([_passages(o, "probability", "gold") for o in lines]).T
         if 0 < gold.sum() < len(gold):
             value = auc(scores, gold)
-            found["probability and gold: AUC"] = Interval(value, math.nan, math.nan, len(lines))
-    return found
+            measured["probability and gold: AUC"] = Interval(value, math.nan, math.nan, len(lines))
+    return measured
 
 
 def _passages(line: Mapping[str, Any], first: str, second: str) -> Float[np.ndarray, "p 2"]:
@@ -247,7 +247,7 @@ def _kappa(sums: Counts) -> Float[np.ndarray, " r"]:
 def _bootstrap(counts: Counts, measure: Callable[[Counts], Float[np.ndarray, " r"]]) -> Interval:
     """A measure of the sums over questions; measures are the same of means as of sums."""
     value = float(measure(counts.sum(0, keepdims=True))[0])
-    found = measure(resampled_means(counts))
-    known = found[~np.isnan(found)]
-    low, high = np.quantile(known, ENDS) if len(known) else (np.nan, np.nan)
+    draws = measure(resampled_means(counts))
+    defined = draws[~np.isnan(draws)]
+    low, high = np.quantile(defined, ENDS) if len(defined) else (np.nan, np.nan)
     return Interval(value, float(low), float(high), len(counts))

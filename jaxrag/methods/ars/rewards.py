@@ -100,7 +100,7 @@ class MakeRewards(TableJob):
         method, encoder = self.run.method, self._encoder(cache)
         assert isinstance(data, Draw)  # __post_init__ refuses any other
         assert isinstance(method, Config)
-        lines = [reward_line(one, data.part_of(at)) for at, one in enumerate(records.records)]
+        lines = [reward_line(record, data.part_of(at)) for at, record in enumerate(records.records)]
         contexts = encoder.embed([line["question"] for line in lines])
         with atomic_write(workdir / CONTEXTS) as stream:
             np.save(stream, np.asarray(contexts, np.float32), allow_pickle=False)
@@ -139,19 +139,19 @@ class MakeRewards(TableJob):
         """Scores and base reward of each K on the test questions (all, if there are none)."""
         test = [line for line in lines if line["part"] == "test"] or lines
         name = "exact match" if test[0]["task"] == "open" else "accuracy"
-        shown = Table(
+        table = Table(
             "rewrites", f"{name} %", "F1 %", "reward", title=f"{len(test)} test questions"
         )
         columns = {n: np.array([line[n] for line in test]) for n in ("correct", "f1", "base")}
         for k in range(columns["base"].shape[1]):
-            found = intervals({name: values[:, k] for name, values in columns.items()})
+            means = intervals({name: values[:, k] for name, values in columns.items()})
             scores = (
-                f"{100 * one.mean:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
-                for one in (found["correct"], found["f1"])
+                f"{100 * score.mean:.1f} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+                for score in (means["correct"], means["f1"])
             )
-            shown.add_row(str(k + 1), *scores, f"{found['base'].mean:.3f}")
-        shown.add_row("best of each", "", "", f"{columns['base'].max(1).mean():.3f}")
-        return shown
+            table.add_row(str(k + 1), *scores, f"{means['base'].mean:.3f}")
+        table.add_row("best of each", "", "", f"{columns['base'].max(1).mean():.3f}")
+        return table
 
 
 def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:

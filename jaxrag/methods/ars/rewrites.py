@@ -78,16 +78,16 @@ def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rew
     """
     lines = [part for line in raw.splitlines() for part in _WITHIN.split(line) if part.strip()]
     numbered = [line for line in lines if _NUMBER.match(line)]
-    found = numbered or [line for line in lines if not line.rstrip().endswith(":")]
-    if cut and found and found[-1] == lines[-1]:
-        found = found[:-1]
-    given: dict[str, str] = {}
-    for line in found:
+    items = numbered or [line for line in lines if not line.rstrip().endswith(":")]
+    if cut and items and items[-1] == lines[-1]:
+        items = items[:-1]
+    unique: dict[str, str] = {}
+    for line in items:
         text = _BULLET.sub("", _NUMBER.sub("", line, count=1)).strip(_QUOTES)
         if _same(text):
-            given.setdefault(_same(text), text)
-    texts = tuple(given.values())[:n]
-    itself = () if _same(question) in given else (question,)
+            unique.setdefault(_same(text), text)
+    texts = tuple(unique.values())[:n]
+    itself = () if _same(question) in unique else (question,)
     filled = itertools.chain(texts, itself, itertools.cycle(texts or (question,)))
     return Rewrites(tuple(itertools.islice(filled, n)), n - len(texts))
 

@@ -83,7 +83,7 @@ class Ranked:
         """Orders by the scores S(q_i, Q)."""
         ranker = episode.helper(self.ranker)
         scores = await ranker.text_scores(episode.question.text, texts)
-        return _by_score(scores, worst_first=self.reverse)
+        return _score_order(scores, worst_first=self.reverse)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +103,10 @@ class Judged:
         verdicts = await judge_all(episode, rankings, self.judge)
         counts = [sum(verdicts[row].relevant for row in ranking.rows) for ranking in rankings]
         episode.note(judged={"passages": len(verdicts), "relevant": counts})
-        return _by_score(counts)
+        return _score_order(counts)
 
 
-def _by_score(scores: Sequence[float], *, worst_first: bool = False) -> Ordered:
+def _score_order(scores: Sequence[float], *, worst_first: bool = False) -> Ordered:
     numbers = sorted(range(len(scores)), key=lambda i: scores[i] if worst_first else -scores[i])
     return Ordered(tuple(numbers), tuple(float(scores[i]) for i in numbers))
 

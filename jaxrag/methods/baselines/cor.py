@@ -61,10 +61,10 @@ class RankedIds(NamedTuple):
 def read_order(text: str, count: int) -> RankedIds:
     """The ranking of ``count`` passages in a text with their numbers, from 1."""
     written = [int(digits) if len(digits) < 10 else 0 for digits in re.findall(r"[0-9]+", text)]
-    known = [number - 1 for number in written if 1 <= number <= count]
-    named = tuple(dict.fromkeys(known))
-    rest = tuple(sorted(set(range(count)) - set(named)))
-    return RankedIds(named + rest, len(written) - len(known), len(known) - len(named), len(rest))
+    valid = [number - 1 for number in written if 1 <= number <= count]
+    ranked = tuple(dict.fromkeys(valid))
+    rest = tuple(sorted(set(range(count)) - set(ranked)))
+    return RankedIds(ranked + rest, len(written) - len(valid), len(valid) - len(ranked), len(rest))
 
 
 async def _ranked(episode: Episode, pool: Pool, *, limit: int) -> RankedIds:

@@ -57,8 +57,8 @@ class Config:
 
     async def answer(self, episode: Episode) -> Reply:
         """Extracts C if teacher or student are shown it, and has the teacher write queries."""
-        shown = self.teacher.context or self.student.context
-        await self.teacher(episode, await episode.pseudo_context() if shown else "")
+        reads_context = self.teacher.context or self.student.context
+        await self.teacher(episode, await episode.pseudo_context() if reads_context else "")
         return NO_ANSWER
 
 
@@ -81,11 +81,11 @@ class MakeQueryPairs(TableJob):
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """By part: number of pairs, share that can be learned from, and lengths."""
-        shown = Table("part", "questions", "parseable %", "queries", "words of input", "of target")
+        table = Table("part", "questions", "parseable %", "queries", "words of input", "of target")
         for name in ("train", "held_out", "test"):
             if chosen := [line for line in lines if line["part"] == name]:
-                shown.add_row(name, str(len(chosen)), *_figures(chosen))
-        return shown
+                table.add_row(name, str(len(chosen)), *_figures(chosen))
+        return table
 
 
 def assigned(question_id: str, drawn: str, held_out: float) -> str:
@@ -110,9 +110,9 @@ def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> di
             f"Question {name}: the student reads a context, but the run extracted none: set "
             "student.context=False, or make pairs from a run that does."
         )
-    found, question = trace["queries"], record["question"]
+    recorded, question = trace["queries"], record["question"]
     context = trace.get("pseudo_context", "")
-    texts = found["texts"] if found["parsed"] else []
+    texts = recorded["texts"] if recorded["parsed"] else []
     return {
         "question_id": name,
         "question": question,
@@ -121,8 +121,8 @@ def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> di
         "input": student.text(question, context or question),
         "queries": texts,
         "target": write_queries(texts) if texts else None,
-        "raw": found["raw"],
-        "parseable": found["parsed"],
+        "raw": recorded["raw"],
+        "parseable": recorded["parsed"],
         "part": part,
     }
 
@@ -133,8 +133,8 @@ def _figures(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     def mean(of: Sequence[Mapping[str, Any]], value: Callable[[Any], float], form: str) -> str:
         if not of:
             return ""
-        found = interval(np.array([value(line) for line in of], float))
-        return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+        estimate = interval(np.array([value(line) for line in of], float))
+        return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
     return [
         mean(lines, lambda line: 100 * line["parseable"], ".1f"),

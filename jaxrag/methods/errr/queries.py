@@ -89,8 +89,8 @@ class StudentInput:
 
     def text(self, question: str, context: str = "") -> str:
         """Instruction, question and, where ``context``, C, which follows the question."""
-        shown = f" Context: {' '.join(context.split())}" if self.context else ""
-        return f"{self.instruction} {question}{shown}{self.ending}"
+        part = f" Context: {' '.join(context.split())}" if self.context else ""
+        return f"{self.instruction} {question}{part}{self.ending}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,12 +70,12 @@ class QueryRecall:
         InputError if the file is missing, damaged or not of these questions; or the retriever was
         trained on some of them.
         """
-        made = "jaxrag run with configs/errr.py:train_optimizer@SIZE"
-        file = locate_file(self.written, HELD_OUT, field="written", made=made)
+        command = "jaxrag run with configs/errr.py:train_optimizer@SIZE"
+        file = locate_file(self.written, HELD_OUT, field="written", made=command)
         lines = {line["question_id"]: line for line in jsonl.read(file)}
         cache = Path(self.cache)
         dataset = load_data(self.data, cache)
-        questions = [one for one in comparison.known(dataset) if one.id in lines]
+        questions = [question for question in comparison.known(dataset) if question.id in lines]
         if not questions:
             raise InputError(
                 f"{file} and {dataset.name} have no question in common with known gold passages: "
@@ -98,9 +98,9 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """A row for each writer; "minus_question" is the paired difference to the questions' own."""
     index = open_index_over(job.index, job.data, Path(job.cache))
-    texts: dict[str, list[tuple[str, ...]]] = {QUESTION: [(one.text,) for one in questions]}
+    texts: dict[str, list[tuple[str, ...]]] = {QUESTION: [(q.text,) for q in questions]}
     for name, field in WRITERS.items():
-        texts[name] = [_read(lines[one.id], field, one.text, job.most) for one in questions]
+        texts[name] = [_read(lines[q.id], field, q.text, job.most) for q in questions]
     columns: dict[str, dict[str, Float[np.ndarray, " q"]]] = {}
     count = sum(len(some) for several in texts.values() for some in several)
     deepest = max(job.depths)
@@ -112,14 +112,14 @@ def _rows(
             rankings = comparison.visible(rankings, dataset, questions, deepest)
             columns[name] = comparison.scores_of(rankings, dataset, questions, job.depths)
     rows = []
-    for name, found in columns.items():
+    for name, scores in columns.items():
         row: dict[str, Any] = {"data": dataset.name, "index": job.index.name, "queries": name}
         row["questions"] = len(questions)
-        row |= {figure: list(one[:3]) for figure, one in intervals(found).items()}
+        row |= {figure: list(estimate[:3]) for figure, estimate in intervals(scores).items()}
         if name != QUESTION:
             row["minus_question"] = {
                 figure: list(paired_difference(values, columns[QUESTION][figure]))
-                for figure, values in found.items()
+                for figure, values in scores.items()
             }
         rows.append(row)
     return rows
@@ -141,11 +141,11 @@ def _search(
 ) -> list[Ranking]:
     """One ranking per question, merged from the rankings of its queries."""
     every = [text for some in texts for text in some]
-    found: list[Ranking] = []
+    rankings: list[Ranking] = []
     for first in range(0, len(every), comparison.TOGETHER):
         some = every[first : first + comparison.TOGETHER]
-        found += comparison.search(index, some, k)
+        rankings += comparison.search(index, some, k)
         advance(len(some))
-    each = (Pool(ranking.ids, ranking.scores) for ranking in found)
-    pools = [merged([next(each) for _ in some], job.merge) for some in texts]
+    parts = (Pool(ranking.ids, ranking.scores) for ranking in rankings)
+    pools = [merged([next(parts) for _ in some], job.merge) for some in texts]
     return [Ranking(pool.rows, pool.scores) for pool in pools]

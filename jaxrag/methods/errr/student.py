@@ -138,14 +138,14 @@ def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
     pairs: dict[str, list[TextPair]] = {part: [] for part in PARTS}
     untargeted = 0
     for line in read_input(file):
-        name, given, part = map(line.string, ("question_id", "input", "part"))
+        name, text, part = map(line.string, ("question_id", "input", "part"))
         if part not in PARTS:
             raise line.error("part", f"is {part!r}; allowed are {', '.join(PARTS)}")
         question = line.string("question") if "question" in line.fields else ""
         if line.fields.get("target", "") is None:
             untargeted += 1
         else:
-            pairs[part].append(TextPair(name, given, line.string("target"), question))
+            pairs[part].append(TextPair(name, text, line.string("target"), question))
     if untargeted:
         lines = untargeted + sum(map(len, pairs.values()))
         _log.warning("%d of %d lines of %s have no target: left out", untargeted, lines, file)
@@ -215,16 +215,16 @@ class StudentEvaluator:
 
     def __call__(self, params: dict[str, Any], engine: LanguageModel) -> StudentOutputs:
         """Greedy outputs and their metrics; ``engine`` runs the same parameters."""
-        made = engine.generate(self._prompts, max_new_tokens=self._student.max_target)
-        both = [*zip(made, self._pairs, strict=True)]
+        outputs = engine.generate(self._prompts, max_new_tokens=self._student.max_target)
+        pairs = [*zip(outputs, self._pairs, strict=True)]
         columns: Columns = {
             "loss": self._losses(params),
-            "exact": _column(text.text.strip() == pair.target.strip() for text, pair in both),
-            "ended": _column(text.finish_reason == "end" for text in made),
+            "exact": _column(text.text.strip() == pair.target.strip() for text, pair in pairs),
+            "ended": _column(text.finish_reason == "end" for text in outputs),
         }
         if self._task == "labels":
-            return StudentOutputs(made, columns | {"accuracy": self._accuracy(engine)})
-        return StudentOutputs(made, columns | self._queries(made))
+            return StudentOutputs(outputs, columns | {"accuracy": self._accuracy(engine)})
+        return StudentOutputs(outputs, columns | self._queries(outputs))
 
     def _losses(self, params: dict[str, Any]) -> Float[np.ndarray, " q"]:
         losses, count = [], len(self._pairs)
@@ -245,12 +245,12 @@ class StudentEvaluator:
         pairs = zip(best, self._pairs, strict=True)
         return _column(labels[place] == pair.target for place, pair in pairs)
 
-    def _queries(self, made: Sequence[Generation]) -> Columns:
+    def _queries(self, outputs: Sequence[Generation]) -> Columns:
         assert self._encoder is not None
-        read = [parse_queries(text.text, "", truncated=text.finish_reason == "length")
-                for text in made]  # fmt: skip
-        wanted = [parse_queries(pair.target, "") for pair in self._pairs]
-        texts = sorted({text for some in (*read, *wanted) if some.parsed for text in some.texts})
+        parsed = [parse_queries(text.text, "", truncated=text.finish_reason == "length")
+                  for text in outputs]  # fmt: skip
+        targets = [parse_queries(pair.target, "") for pair in self._pairs]
+        texts = sorted({text for some in (*parsed, *targets) if some.parsed for text in some.texts})
         vectors = dict(zip(texts, self._encoder.embed(texts) if texts else (), strict=True))
 
         def compared(mine: ParsedQueries, theirs: ParsedQueries) -> float:
@@ -259,8 +259,8 @@ class StudentEvaluator:
             both = [np.array([vectors[text] for text in some.texts]) for some in (mine, theirs)]
             return similarity(*both)
 
-        near = np.array([*map(compared, read, wanted)])
-        return {"parsed": _column(one.parsed for one in read), "similarity": near}
+        near = np.array([*map(compared, parsed, targets)])
+        return {"parsed": _column(output.parsed for output in parsed), "similarity": near}
 
 
 def similarity(mine: Float[np.ndarray, "n d"], theirs: Float[np.ndarray, "m d"]) -> float:
@@ -315,8 +315,8 @@ class TrainQueryOptimizer:
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage, task=Task)
         check_range(evaluated=self.evaluated)
-        wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
-        if wanted != self.task or (self.training.best == "downstream" and not self.downstream):
+        needed = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
+        if needed != self.task or (self.training.best == "downstream" and not self.downstream):
             raise InputError(
                 f"training.best is {self.training.best!r}, which is not evaluated: task is "
                 f"{self.task!r}, and downstream {'' if self.downstream else 'not '}given."
@@ -327,8 +327,8 @@ class TrainQueryOptimizer:
         InputError if pairs, checkpoint or settings are invalid, ``workdir`` belongs to another job,
         or the loss is NaN.
         """
-        made = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
-        file = locate_file(self.pairs, PAIRS, field="pairs", made=made)
+        command = "jaxrag run with configs/errr.py:make_pairs_errr@DATA"
+        file = locate_file(self.pairs, PAIRS, field="pairs", made=command)
         pairs, held = read_pairs(file)
         pairs = without_leaks(
             pairs,

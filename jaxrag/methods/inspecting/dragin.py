@@ -143,15 +143,15 @@ class Trigger(NamedTuple):
 
 def _cut(reply: Reply, trigger: Trigger) -> Reply:
     """The reply before the trigger."""
-    text, made = reply.raw[: trigger.word.start - trigger.start].strip(), reply.generation
-    made = dataclasses.replace(
-        made,
+    text, generation = reply.raw[: trigger.word.start - trigger.start].strip(), reply.generation
+    generation = dataclasses.replace(
+        generation,
         text=text,
-        tokens=made.tokens[: trigger.kept],
-        logprobs=made.logprobs[: trigger.kept],
+        tokens=generation.tokens[: trigger.kept],
+        logprobs=generation.logprobs[: trigger.kept],
         finish_reason="stop",
     )
-    return reply._replace(text=text, raw=text, generation=made)
+    return reply._replace(text=text, raw=text, generation=generation)
 
 
 def _padded(array: np.ndarray, *shape: int) -> np.ndarray:
@@ -197,12 +197,12 @@ def _find_trigger(
     """
     start = len(seen.text) - length
     words, t = words_of(seen.text, start), len(seen.logprobs)
-    own = words_of_tokens(seen, words)[len(seen.spans) - t :]
-    if own.max(initial=-1) < 0:
+    indices = words_of_tokens(seen, words)[len(seen.spans) - t :]
+    if indices.max(initial=-1) < 0:
         return None
-    content = np.array([at >= 0 and words[at].content for at in own])
+    content = np.array([at >= 0 and words[at].content for at in indices])
     # a blank between sentences belongs to the first
-    sentences = np.maximum.accumulate([words[at].sentence if at >= 0 else 0 for at in own])
+    sentences = np.maximum.accumulate([words[at].sentence if at >= 0 else 0 for at in indices])
     width = program_size(t)
     scores, received = _scores(
         _padded(seen.entropies, width),
@@ -218,14 +218,14 @@ def _find_trigger(
     token = int(_first_above(_padded(scored, width), theta, where=_padded(allowed, width)))
     if token < 0:
         return None
-    word = words[own[token]]
+    word = words[indices[token]]
     record["trigger"] = {
         "word": word.text,
         "score": float(scored[token]),
         "entropy": float(seen.entropies[token]),
         "received": float(received[token]),
     }
-    return Trigger(word, start, int(np.argmax(own == own[token])), token)
+    return Trigger(word, start, int(np.argmax(indices == indices[token])), token)
 
 
 def _context(seen: Inspection, question: str, so_far: str, trigger: Trigger) -> list[Word]:
@@ -255,11 +255,11 @@ def _query(seen: Inspection, words: Sequence[Word], trigger: Trigger, count: int
     if not words:
         return ""
     same = distinct(words)
-    own = words_of_tokens(seen, words)
-    own = np.where(own >= 0, same[own], -1)
-    tokens, width = program_size(len(own)), program_size(len(words))
+    indices = words_of_tokens(seen, words)
+    indices = np.where(indices >= 0, same[indices], -1)
+    tokens, width = program_size(len(indices)), program_size(len(words))
     numbers = np.full(tokens, -1, np.int32)
-    numbers[: len(own)] = own
+    numbers[: len(indices)] = indices
     where = np.zeros(width, np.bool_)
     where[: len(words)] = same == np.arange(len(words))  # the first of each
     attention = _padded(seen.attention[trigger.token], tokens)

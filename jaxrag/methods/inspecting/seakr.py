@@ -98,14 +98,14 @@ class Config:
                 break
         chosen = await notes.read()
         uncertain = [u for record in notes.steps if (u := record["uncertainty"]) is not None]
-        asked = sum(record["retrieve"] for record in notes.steps)
+        retrieved = sum(record["retrieve"] for record in notes.steps)
         episode.note(steps=notes.steps)
         episode.decided(
             "seakr",
-            bool(asked),
+            bool(retrieved),
             highest=max(uncertain, default=None),
             threshold=self.threshold,
-            retrieved=asked,
+            retrieved=retrieved,
             of=len(notes.steps),
         )
         return loops.answer_stated(episode, [chosen], read=notes.pool or None)
@@ -164,13 +164,13 @@ class _Notes:
         """
         episode, tokens = self.episode, self.config.tokens
         role = role if evidence else f"{role}_direct"
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "question": loops.with_choices(episode.question),
             "so_far": so_far,
             "passages": evidence or None,
             "limit": tokens,
         }
-        prompt, _ = episode.prompt(role, **shown)
+        prompt, _ = episode.prompt(role, **fields)
         stop = episode.template(role).stop
         draws = [
             episode.model().generate(
@@ -178,7 +178,7 @@ class _Notes:
             )
             for seed in range(1, self.config.samples + 1)
         ]
-        reply, *drawn = await gather(episode.ask(role, **shown), *(draws if measured else ()))
+        reply, *drawn = await gather(episode.ask(role, **fields), *(draws if measured else ()))
         if role.startswith("continue"):
             reply = reply._replace(text=loops.with_full_stop(reply.text))
         texts = [sample.text for sample in drawn if sample.text.strip()]
@@ -210,10 +210,10 @@ class _Notes:
         raw = sampled.reply.raw
         seen = await self.episode.inspection.look(sampled.prompt, raw)
         words, t = words_of(seen.text, len(seen.text) - len(raw)), len(seen.logprobs)
-        own = words_of_tokens(seen, words)[len(seen.spans) - t :]
+        indices = words_of_tokens(seen, words)[len(seen.spans) - t :]
         before = question if not self.said else f"{question} {self.said[-1].reply.text}"
         mentioned = {word_key(word) for word in before.split()}
-        least = [seen.logprobs[own == number].min(initial=0.0) for number in range(len(words))]
+        least = [seen.logprobs[indices == number].min(initial=0.0) for number in range(len(words))]
         sure = [
             word.bare
             for word, logprob in zip(words, least, strict=True)

@@ -59,8 +59,8 @@ def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     lengths = [sentence.count(" ") + 1 for sentence in sentences(part)]
     numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
     return [
-        Word(found.group(), start + found.start(), start + found.end(), number)
-        for found, number in zip(re.finditer(r"\S+", part), numbers, strict=True)
+        Word(match.group(), start + match.start(), start + match.end(), number)
+        for match, number in zip(re.finditer(r"\S+", part), numbers, strict=True)
     ]
 
 
@@ -69,15 +69,15 @@ def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, 
 
     -1 for tokens outside these words, which are in order of the text.
     """
-    found = np.full(len(seen.spans), -1)
+    indices = np.full(len(seen.spans), -1)
     ends = [word.end for word in words]
     for number, (start, end) in enumerate(seen.spans.tolist()):
         piece = seen.text[start:end]
         at = start + len(piece) - len(piece.lstrip())
         place = int(np.searchsorted(ends, at, side="right"))
         if at < end and place < len(words) and words[place].start <= at:
-            found[number] = place
-    return found
+            indices[number] = place
+    return indices
 
 
 def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:

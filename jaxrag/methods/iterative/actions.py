@@ -48,12 +48,12 @@ class Page(NamedTuple):
 def lookup(page: Page, keyword: str) -> tuple[str | None, Page]:
     """The next sentence of a page that contains the keyword, or None; and the page after it."""
     looked = page.looked if word_key(keyword) == page.keyword else 0
-    wanted = keyword.casefold()
-    held = [one for one in page.sentences if wanted and wanted in one.casefold()]
-    after = page._replace(keyword=word_key(keyword), looked=min(looked + 1, len(held)))
-    if looked >= len(held):
+    key = keyword.casefold()
+    matches = [sentence for sentence in page.sentences if key and key in sentence.casefold()]
+    after = page._replace(keyword=word_key(keyword), looked=min(looked + 1, len(matches)))
+    if looked >= len(matches):
         return None, after
-    return f"(Result {looked + 1} / {len(held)}) {held[looked]}", after
+    return f"(Result {looked + 1} / {len(matches)}) {matches[looked]}", after
 
 
 def read_action(text: str) -> tuple[str, Action | None]:
@@ -62,13 +62,13 @@ def read_action(text: str) -> tuple[str, Action | None]:
     An action after "Action:" takes precedence. It ends at its closing bracket or, if that is
     missing, with its line.
     """
-    found = _LABELLED.search(text) or _BARE.search(text)
-    thought = text[: found.start()] if found else text
+    match = _LABELLED.search(text) or _BARE.search(text)
+    thought = text[: match.start()] if match else text
     thought = _LABEL.sub("", _ACTION_LABEL.split(thought, maxsplit=1)[0])
     thought = " ".join(thought.split())
-    if not found:
+    if not match:
         return thought, None
-    return thought, Action(found.group(1).lower(), _inside(found.group(2)).strip())
+    return thought, Action(match.group(1).lower(), _inside(match.group(2)).strip())
 
 
 def _inside(text: str) -> str:

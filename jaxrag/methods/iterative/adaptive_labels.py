@@ -107,8 +107,8 @@ class MakeComplexityPairs(TableJob):
         """
         method = self.run.method
         assert isinstance(method, Config)  # __post_init__ refuses any other
-        found = (pair_line(record, method) for record in records.records)
-        lines = [line for line in found if line is not None]
+        pairs = (pair_line(record, method) for record in records.records)
+        lines = [line for line in pairs if line is not None]
         if not any(line["part"] == "train" for line in lines):
             raise InputError(
                 f"{self.run.name}: no question is left to train on; label more questions, or set "
@@ -123,13 +123,13 @@ class MakeComplexityPairs(TableJob):
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """Number of pairs by target: in all, to train on, and labelled by a right answer."""
-        shown = Table("target", "questions", "to train on", "silver")
+        table = Table("target", "questions", "to train on", "silver")
         for target in sorted({line["target"] for line in lines}):
             some = [line for line in lines if line["target"] == target]
             trained = sum(line["part"] == "train" for line in some)
             silver = sum(line["label_from"] == "silver" for line in some)
-            shown.add_row(target, *map(str, (len(some), trained, silver)))
-        return shown
+            table.add_row(target, *map(str, (len(some), trained, silver)))
+        return table
 
 
 def pair_line(record: Mapping[str, Any], method: Config) -> dict[str, Any] | None:

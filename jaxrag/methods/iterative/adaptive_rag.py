@@ -105,9 +105,9 @@ class Classified:
             generation = await episode.model(self.classifier).generate(
                 prompt, max_new_tokens=_LABEL_TOKENS, stop=template.stop
             )
-            named = first_label(generation.text, words)
-            number = len(words) // 2 if named is None else named
-            record = {"raw": generation.text, "junk": named is None}
+            label = first_label(generation.text, words)
+            number = len(words) // 2 if label is None else label
+            record = {"raw": generation.text, "junk": label is None}
         episode.note(complexity={"label": words[number], **record})
         return get_args(Strategy)[number]
 
@@ -158,5 +158,5 @@ def classifier_template(name: str) -> prompts.Template:
 def first_label(text: str, labels: Sequence[str]) -> int | None:
     """Index of the label that occurs first in a text as a whole word; None if none does."""
     either = "|".join(map(re.escape, labels))
-    found = re.search(rf"(?<!\w)(?:{either})(?!\w)", text)
-    return labels.index(found.group()) if found else None
+    match = re.search(rf"(?<!\w)(?:{either})(?!\w)", text)
+    return labels.index(match.group()) if match else None

@@ -139,8 +139,8 @@ class Config:
 
 def least_probability(reply: Reply) -> float:
     """The probability of the sentence's least probable token; 0 for an empty one."""
-    own = _own_logprobs(reply.generation) if reply.text else ()
-    return math.exp(min(own, default=-math.inf))
+    logprobs = _own_logprobs(reply.generation) if reply.text else ()
+    return math.exp(min(logprobs, default=-math.inf))
 
 
 def _own_logprobs(generation: Generation) -> Sequence[float]:

@@ -41,8 +41,8 @@ class Config:
             raise InputError(f"Question {question.id} has no gold answer to score passages by.")
         pseudo = await episode.pseudo_for(self.candidates)
         pool = await self.candidates(episode, question.text, pseudo)
-        each = await gather(*(answer_logprobs(episode, p) for p in episode.passages(pool)))
-        scores = [gold_logprob(question, logprobs) for logprobs in each]
+        values = await gather(*(answer_logprobs(episode, p) for p in episode.passages(pool)))
+        scores = [gold_logprob(question, logprobs) for logprobs in values]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])
         columns = {"s1": pool.scores, "score": scores}
         return await episode.answer(episode.selected(Scored(columns, order[: self.k]), pool))

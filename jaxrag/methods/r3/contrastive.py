@@ -185,10 +185,10 @@ def make_batch(
     texts = [encoder.passage_text(p) for p in passages.get([r for some in rows for r in some])]
     shape = len(questions), len(rows[0])
     tokenizer = tokenizer or encoder.tokenizer
-    found = tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id)
+    tokens = tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id)
     return ContrastiveBatch(
         tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
-        Text(*(array.reshape(*shape, *array.shape[1:]) for array in found)),
+        Text(*(array.reshape(*shape, *array.shape[1:]) for array in tokens)),
         np.zeros(shape, np.float32) if targets is None else np.asarray(targets, np.float32),
     )
 

@@ -149,7 +149,7 @@ def make_pools(
         return verdicts, logprobs
 
     def ask(some: Sequence[Question]) -> list[Any]:
-        made: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         replies = Counter[str]()
         tasks = ((question.id, partial(both, question)) for question in some)
         with progress(len(some), "pools of passages") as advance:
@@ -159,9 +159,9 @@ def make_pools(
                 advance(0, ", ".join(f"{kind} {n:,}" for kind, n in sorted(replies.items())))
 
             for name, value in environment.run(store, tasks, on_batch):
-                made[name] = value
+                results[name] = value
                 advance(1)
-        return [made[question.id] for question in some]
+        return [results[question.id] for question in some]
 
     for question in questions:
         if not question.answers:
@@ -171,11 +171,11 @@ def make_pools(
     lines, prepared = [], []
     for question, (verdicts, logprobs) in zip(questions, shared(questions, ask), strict=True):
         rows = list(found[question.id])
-        each = logprobs  # of a closed question's, the thresholds are of the gold option
+        values = logprobs  # of a closed question's, the thresholds are of the gold option
         if question_kinds.options(question):
             gold = question_kinds.gold_option(question)
-            each = [[row[gold]] for row in logprobs]
-        pool = make_pool(rows, verdicts, each)
+            values = [[row[gold]] for row in logprobs]
+        pool = make_pool(rows, verdicts, values)
         line = {"question_id": question.id, "passages": rows, "passes": verdicts}
         line["logprobs"] = [[round(value, 6) for value in row] for row in logprobs]
         if isinstance(pool, LabelledPool):

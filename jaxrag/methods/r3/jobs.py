@@ -178,13 +178,13 @@ class TrainSidr(_Supervised):
         ]
 
         def evaluate(encoder: SidrEncoder, step: int) -> Evaluation:
-            found: dict[str, Any] = {}
+            metrics: dict[str, Any] = {}
             for dataset, questions, index in zip(datasets, known, indexes, strict=True):
                 current: Any = index
                 current = current.with_encoder(encoder)
                 columns = comparison.scores(current, dataset, questions, (1, 5, 20))
-                found |= {f"{dataset.name} {name}": values for name, values in columns.items()}
-            return found
+                metrics |= {f"{dataset.name} {name}": values for name, values in columns.items()}
+            return metrics
 
         return evaluate
 
@@ -321,7 +321,7 @@ class TrainR3:
             contextlib.closing(Store(store_path(self.store, self.cache))) as store,
         ):
             questions = dataset.questions[: self.limit or None]
-            write = _writer(directory, encoder, self.start, [one.text for one in questions])
+            write = _writer(directory, encoder, self.start, [q.text for q in questions])
             rows = self._search(questions, index, environment, store)
             pooled = make_pools(
                 questions, rows, dataset.passages, environment, store, directory / POOLS
@@ -373,8 +373,8 @@ class TrainR3:
                     advance(1)
             return [rows[question.id] for question in some]
 
-        found = shared(questions, search)
-        return {question.id: rows for question, rows in zip(questions, found, strict=True)}
+        ranked = shared(questions, search)
+        return {question.id: rows for question, rows in zip(questions, ranked, strict=True)}
 
     def steps_between_indexings(self, questions: int) -> int:
         """Steps from one indexing to the next in a training on ``questions`` questions."""

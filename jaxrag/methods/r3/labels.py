@@ -118,15 +118,15 @@ def label(logprobs: Sequence[float], pool: LabelledPool, rules: Rules) -> int:
 
     It is positive if it is positive for one of the answers.
     """
-    each = [
+    labels = [
         _label_one(value, above, below, rules)
         for value, above, below in zip(logprobs, pool.above, pool.below, strict=True)
     ]
-    if POSITIVE in each:
+    if POSITIVE in labels:
         return POSITIVE
-    if all(one == NEGATIVE for one in each):
+    if all(value == NEGATIVE for value in labels):
         return NEGATIVE
-    return NEGATIVE if len(each) > 1 and rules.between == "negative" else NEITHER
+    return NEGATIVE if len(labels) > 1 and rules.between == "negative" else NEITHER
 
 
 def _label_one(value: float, above: float, below: float, rules: Rules) -> int:
@@ -195,13 +195,13 @@ def with_both(
     at random where those are too few. A missing positive or negative is drawn from the pools and
     takes the last place. ``count`` is at least 2.
     """
-    known = dict.fromkeys(pool.positives, POSITIVE) | dict.fromkeys(pool.negatives, NEGATIVE)
-    known = dict(zip(found, labels, strict=True)) | known
-    others = random.permutation([row for row in known if row not in found]).tolist()
+    label_of = dict.fromkeys(pool.positives, POSITIVE) | dict.fromkeys(pool.negatives, NEGATIVE)
+    label_of = dict(zip(found, labels, strict=True)) | label_of
+    others = random.permutation([row for row in label_of if row not in found]).tolist()
     ranked = [*found, *others]
     needed = []
-    for wanted, rows in ((POSITIVE, pool.positives), (NEGATIVE, pool.negatives)):
-        held = [row for row in ranked[:count] if known[row] == wanted]
-        needed.append(held[0] if held else rows[int(random.integers(len(rows)))])
+    for kind, rows in ((POSITIVE, pool.positives), (NEGATIVE, pool.negatives)):
+        candidates = [row for row in ranked[:count] if label_of[row] == kind]
+        needed.append(candidates[0] if candidates else rows[int(random.integers(len(rows)))])
     rest = [row for row in ranked if row not in needed][: count - len(needed)]
     return sorted((*rest, *needed), key=ranked.index)

@@ -58,9 +58,9 @@ class LateSearch:
         def search(texts: Sequence[str]) -> Found:
             began, before = time.monotonic(), vectors.embedded
             queries = encoder.embed(texts)
-            found = self.index.search(queries, self.m)
+            candidates = self.index.search(queries, self.m)
             middle = time.monotonic()
-            rankings = late(queries, found, vectors, self.m)
+            rankings = late(queries, candidates, vectors, self.m)
             return rankings, {
                 "search_seconds": middle - began,
                 "rerank_seconds": time.monotonic() - middle,
@@ -120,8 +120,8 @@ class VectorSearch:
 
     def _index(self, encoder: TowersEncoder, step: int) -> SparseIndex | ExactIndex:
         """The newest index of the last ``every`` steps; a new one if there is none."""
-        made = [int(path.name) for path in self.directory.glob("*") if path.name.isdigit()]
-        current = [number for number in made if step - self.every < number <= step]
+        steps = [int(path.name) for path in self.directory.glob("*") if path.name.isdigit()]
+        current = [number for number in steps if step - self.every < number <= step]
         number = max(current, default=step)
         if self._open is None or self._open[0] != number:
             named = self.encoder.with_params(encoder.params, step_name(number))
@@ -152,4 +152,4 @@ class StepIndex:
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages of each question, at most the searcher's ``m``."""
         rankings, _ = self.searcher.at(self.encoder, self.step)(texts)
-        return [Ranking(one.ids[:k], one.scores[:k]) for one in rankings]
+        return [Ranking(ranking.ids[:k], ranking.scores[:k]) for ranking in rankings]

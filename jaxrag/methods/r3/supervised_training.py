@@ -56,19 +56,19 @@ def mine(
 
     InputError if no question has a positive passage.
     """
-    known = [question for question in questions if distant or gold.get(question.id)]
-    rankings = retriever.search_texts([question.text for question in known], depth)
+    usable = [question for question in questions if distant or gold.get(question.id)]
+    rankings = retriever.search_texts([question.text for question in usable], depth)
     examples = []
-    for question, ranking in zip(known, rankings, strict=True):
-        found = [
+    for question, ranking in zip(usable, rankings, strict=True):
+        candidates = [
             (row, passage)
             for row, passage in zip(ranking.ids, passages.get(ranking.ids), strict=True)
             if passage.id not in question.hidden
         ]
         answers = telling_answers(question)
-        right = [row for row, passage in found if passage_has(passage, answers)]
+        right = [row for row, passage in candidates if passage_has(passage, answers)]
         positives = tuple(gold.get(question.id, ())) or tuple(right[:distant])
-        wrong = [row for row, _ in found if row not in {*right, *positives}]
+        wrong = [row for row, _ in candidates if row not in {*right, *positives}]
         if positives:
             examples.append(Example(question.text, positives, tuple(wrong)))
     if not examples:
@@ -92,11 +92,11 @@ def batches(
     corpus = Passages.open(passages.directory)  # its own reader, since it reads in a thread
     tokenizer = copy.deepcopy(encoder.tokenizer)
 
-    others = np.unique([example.positives[0] for example in examples])
+    positives = np.unique([example.positives[0] for example in examples])
     most = settings.negatives + max(len(example.positives) for example in examples)
-    if most > len(others):
+    if most > len(positives):
         raise InputError(
-            f"The questions have {len(others)} different positive passages, too few to draw "
+            f"The questions have {len(positives)} different positive passages, too few to draw "
             f"{settings.negatives} negatives of others' for each: take more questions."
         )
 
@@ -104,7 +104,7 @@ def batches(
         positive = example.positives[int(random.integers(len(example.positives)))]
         pool = list(example.negatives)
         if len(pool) < settings.negatives:
-            rows = random.choice(others, most, replace=False)
+            rows = random.choice(positives, most, replace=False)
             pool += [row for row in rows.tolist() if row not in example.positives]
         chosen = random.choice(len(pool), settings.negatives, replace=False)
         return example.question, [positive, *(pool[i] for i in chosen)]

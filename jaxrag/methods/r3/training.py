@@ -198,9 +198,9 @@ class BatchMaker:
     ) -> tuple[list[list[int]], dict[str, Any]]:
         """A positive and a negative passage of each question."""
         pairs, online = [], Counter(online_positives=0, online_negatives=0)
-        for one in retrieved:
-            pool, random = self.pooled[one.number].pool, self._random(one, step)
-            drawn = draw(one.rows, self._labels(one), pool, self.settings.rules, random)
+        for entry in retrieved:
+            pool, random = self.pooled[entry.number].pool, self._random(entry, step)
+            drawn = draw(entry.rows, self._labels(entry), pool, self.settings.rules, random)
             pairs.append([drawn.positive, drawn.negative])
             online.update(online_positives=drawn.online[0], online_negatives=drawn.online[1])
         asked = sum(map(len, self.scored.values())) / len(self.pooled)
@@ -208,14 +208,14 @@ class BatchMaker:
 
     def _sets(self, retrieved: Sequence[Retrieved], step: int) -> list[list[int]]:
         """Passages of each question, positive and negative ones: as many as all questions have."""
-        pools = [self.pooled[one.number].pool for one in retrieved]
+        pools = [self.pooled[entry.number].pool for entry in retrieved]
         available = [
-            len({*one.rows, *pool.rows}) for one, pool in zip(retrieved, pools, strict=True)
+            len({*entry.rows, *pool.rows}) for entry, pool in zip(retrieved, pools, strict=True)
         ]
         count = min(self.settings.passages, *available)
         return [
-            with_both(one.rows, self._labels(one), pool, count, self._random(one, step))
-            for one, pool in zip(retrieved, pools, strict=True)
+            with_both(entry.rows, self._labels(entry), pool, count, self._random(entry, step))
+            for entry, pool in zip(retrieved, pools, strict=True)
         ]
 
     def _targets(
@@ -294,13 +294,13 @@ class BatchMaker:
         logprobs = dict(self.environment.run(self.store, tasks))
         return [logprobs[place] for place in range(len(pairs))]
 
-    async def _score_one(self, number: int, found: Sequence[int]) -> Logprobs:
-        (question, pool), rows, rules = self.pooled[number], list(found), self.settings.rules
+    async def _score_one(self, number: int, ranking: Sequence[int]) -> Logprobs:
+        (question, pool), rows, rules = self.pooled[number], list(ranking), self.settings.rules
         ahead = len(rows) if self._imitates else self.settings.ahead
         values: Logprobs = []
         labels: list[int] = []
         while rows[len(values) :] and not enough(labels, rules):
             some = self.passages.get(rows[len(values) : len(values) + ahead])
             values += await gather(*(self.environment.logprobs(question, p) for p in some))
-            labels = [label(question, one, pool, rules) for one in values]
+            labels = [label(question, value, pool, rules) for value in values]
         return values

@@ -109,9 +109,9 @@ async def by_words(episode: Episode, role: str, count: int, **fields: str) -> Lo
     """Log-probability of each of the ``count`` words of a judgement's prompt, [a]."""
     meaning = "that for yes, relevant or fully supported first, grades of utility from the least"
     template = prompts.load(episode.reader.prompts).role_with_words(role, count, meaning)
-    asked = template.prompt(**fields)
-    words = [prompts.continuation(asked, word) for word in template.words]
-    return await logprobs(asked, words, episode)
+    prompt = template.prompt(**fields)
+    words = [prompts.continuation(prompt, word) for word in template.words]
+    return await logprobs(prompt, words, episode)
 
 
 def whole(text: str, generation: Generation) -> str:

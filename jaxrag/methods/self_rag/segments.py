@@ -39,7 +39,7 @@ async def by_tokens(
         tokens = reader.answer_tokens
         if question_kinds.options(question):
             tokens = kinds.answer_limit(question, reader.closed_tokens)
-    made = await reflection.write(
+    judged = await reflection.write(
         asked,
         None if passage is None else episode.shown(passage),
         episode,
@@ -49,11 +49,11 @@ async def by_tokens(
         repetition_penalty=reader.repetition_penalty,
         stop=template.stop,
     )
-    text = parse_answer(made.generation.text, template.parse)
+    text = parse_answer(judged.generation.text, template.parse)
     text = kinds.read(text, question, template) if short else text
-    u = mean_nll(made.generation, reader)
-    reply = Reply(text, made.generation.text, u, made.generation)
-    return JudgedSegment(reply, made.critique, made.text)
+    u = mean_nll(judged.generation, reader)
+    reply = Reply(text, judged.generation.text, u, judged.generation)
+    return JudgedSegment(reply, judged.critique, judged.text)
 
 
 def instruction(

@@ -214,7 +214,7 @@ async def _grow(
         beam = await _search(episode, beam, number, config)
         passages = [beam.pool.at([i]) for i in range(len(beam.pool))]
     passages = passages or [None]
-    segments_ = await gather(*(_segment(episode, beam, one, config) for one in passages))
+    segments_ = await gather(*(_segment(episode, beam, passage, config) for passage in passages))
     children = [_append(beam, segment, config) for segment in segments_ if segment is not None]
     record["so_far"] = " ".join(beam.sentences)
     record["candidates"] = [
@@ -299,17 +299,17 @@ def _best_option(episode: Episode, beams: list[Beam], config: Config) -> Beam:
     question = episode.question
     if len(beams) == 1 or question_kinds.role_of(question) == "context":
         return beams[0]
-    said = [beam.segments[0].reply.text for beam in beams]
+    answers = [beam.segments[0].reply.text for beam in beams]
     if question_kinds.role_of(question) != "multiple_choice":
         role = kinds.prompt_role(question, directly=config.mode == "checkpoint")
         template = episode.template(role)
-        said = [kinds.verdict(text, question, template) for text in said]
-    options = list(dict.fromkeys(said))
-    numbers = np.array([options.index(text) for text in said], np.int32)
+        answers = [kinds.verdict(text, question, template) for text in answers]
+    options = list(dict.fromkeys(answers))
+    numbers = np.array([options.index(text) for text in answers], np.int32)
     scores = np.array([beam.score for beam in beams], np.float32)
     totals = _option_scores(scores, numbers, count=len(options))
     episode.note(options=dict(zip(options, map(float, totals), strict=True)))
-    return beams[said.index(options[int(np.argmax(totals))])]
+    return beams[answers.index(options[int(np.argmax(totals))])]
 
 
 def _conclude(episode: Episode, best: Beam, config: Config, *, retrieved: bool) -> Reply:
@@ -321,9 +321,9 @@ def _conclude(episode: Episode, best: Beam, config: Config, *, retrieved: bool) 
     if config.form == "short":
         return episode.conclude(best.segments[0].reply, read=read)
     text = " ".join(best.sentences)
-    whole = loops.joined(text, [segment.reply.generation for segment in best.segments])
+    generation = loops.joined(text, [segment.reply.generation for segment in best.segments])
     stated = stated_answer(text) if config.mode == "prompted" else None
     template = episode.template("continue_direct")
     answer = kinds.read(stated or text, episode.question, template)
-    u = mean_nll(whole, episode.reader)
-    return episode.conclude(Reply(answer, text, u, whole), read=read)
+    u = mean_nll(generation, episode.reader)
+    return episode.conclude(Reply(answer, text, u, generation), read=read)

@@ -153,11 +153,11 @@ class PromptSet:
 
     def render(self, passages: Sequence[Passage]) -> FilledText:
         """The passages as the reader sees them; ``{number}`` counts from one."""
-        shown = FilledText("")
+        text = FilledText("")
         for i, p in enumerate(passages):
             fields = {"number": i + 1, "title": p.title, "text": p.text}
-            shown = shown + (self.joiner if i else "") + FilledText.fill(self.passage, fields)
-        return shown
+            text = text + (self.joiner if i else "") + FilledText.fill(self.passage, fields)
+        return text
 
 
 def continuation(prompt: Prompt, text: str) -> str:
@@ -179,10 +179,10 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
     """Reads a set; ``extending`` are the files that extend it, directly or through others."""
     path = _path(name)
     if not _is_file(path):
-        known = shipped()
-        near, *_ = difflib.get_close_matches(name[:100], known, 1, 0)
+        names = shipped()
+        near, *_ = difflib.get_close_matches(name[:100], names, 1, 0)
         raise InputError(
-            f"No prompts named {name!r}: give a TOML file's path, or one of {', '.join(known)}. "
+            f"No prompts named {name!r}: give a TOML file's path, or one of {', '.join(names)}. "
             f"Nearest: {near}."
         )
     tables = _tables(path)
@@ -190,26 +190,26 @@ def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
     if (extended := tables.pop("extends", None)) is not None:
         base = _extended((*extending, path), extended)
         roles, layout = dict(base.roles), {"passage": base.passage, "joiner": base.joiner}
-    own = tables.pop("passages", {})
-    if not isinstance(own, dict):
-        raise InputError(f"{path} passages is {_kind(own)}: make it a table, [passages].")
+    own_layout = tables.pop("passages", {})
+    if not isinstance(own_layout, dict):
+        raise InputError(f"{path} passages is {_kind(own_layout)}: make it a table, [passages].")
     unknown = [key for key in tables if key not in FIELDS]
-    unknown += [f"passages.{key}" for key in own if key not in ("passage", "joiner")]
+    unknown += [f"passages.{key}" for key in own_layout if key not in ("passage", "joiner")]
     if unknown:
         raise InputError(f"{path} has unknown keys {unknown[:9]}; roles are {', '.join(FIELDS)}.")
-    for key, value in own.items():
+    for key, value in own_layout.items():
         if not isinstance(value, str):
             raise InputError(f"{path} passages.{key} is {_kind(value)}: give a text.")
     allowed = ("number", "title", "text")
-    _fields(f"{path} passages.passage", own.get("passage", ""), allowed)
+    _fields(f"{path} passages.passage", own_layout.get("passage", ""), allowed)
     roles |= {role: _template(path, role, table) for role, table in tables.items()}
-    return PromptSet(str(path), roles, **(layout | own))
+    return PromptSet(str(path), roles, **(layout | own_layout))
 
 
 def own_files(settings: object) -> dict[str, str]:
     """Digests of the users' own prompt files that settings name, by path; see `named_sets`."""
-    own = (name for name in named_sets(settings) if name not in shipped())
-    return {name: content_digest(name) for name in own}
+    paths = (name for name in named_sets(settings) if name not in shipped())
+    return {name: content_digest(name) for name in paths}
 
 
 def named_sets(settings: object) -> list[str]:
@@ -219,8 +219,8 @@ def named_sets(settings: object) -> list[str]:
     if not isinstance(settings, dict):
         return []
     name = settings.get("prompts")
-    own = [name] if isinstance(name, str) and name else []
-    return list(dict.fromkeys((*own, *named_sets(list(settings.values())))))
+    names = [name] if isinstance(name, str) and name else []
+    return list(dict.fromkeys((*names, *named_sets(list(settings.values())))))
 
 
 def content_digest(name: str) -> str:
@@ -300,10 +300,10 @@ def _fields(where: str, text: str, allowed: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{where} has a bad field: {{{full[:50]}}}; allowed: {', '.join(allowed)}."
             )
-    found = [name for _, name, _, _ in parsed if name is not None]
-    if len(found) > _FIELDS:
-        raise InputError(f"{where} has {len(found):,} fields; at most {_FIELDS} are allowed.")
-    return found
+    names = [name for _, name, _, _ in parsed if name is not None]
+    if len(names) > _FIELDS:
+        raise InputError(f"{where} has {len(names):,} fields; at most {_FIELDS} are allowed.")
+    return names
 
 
 def _template(path: Path, role: str, table: Any) -> Template:
@@ -315,21 +315,21 @@ def _template(path: Path, role: str, table: Any) -> Template:
     if unknown := sorted(set(table) - set(_TYPES)):
         raise InputError(f"{where} has unknown keys {unknown[:9]}; allowed: {sorted(_TYPES)}.")
     for key, value in table.items():
-        kind, parts, wanted = _TYPES[key]
+        kind, parts, description = _TYPES[key]
         if not isinstance(value, kind) or not (
             parts is None or all(isinstance(part, parts) for part in value)
         ):
-            raise InputError(f"{where} {key} is {_kind(value)}: give {wanted}.")
+            raise InputError(f"{where} {key} is {_kind(value)}: give {description}.")
         if key in ("stop", "words") and not all(value):
             raise InputError(f"{where} {key} has an empty text: remove it.")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
     }
     allowed = (*FIELDS[role], *OPTIONAL.get(role, ()))
-    if misplaced := [one for one in allowed if f"{{{one}}}" in values.get("system", "")]:
+    if misplaced := [field for field in allowed if f"{{{field}}}" in values.get("system", "")]:
         raise InputError(f"{where} system has {{{misplaced[0]}}}, which user alone may hold.")
-    found = _fields(f"{where} user", values.setdefault("user", ""), allowed)
-    if missing := [field for field in FIELDS[role] if field not in found]:
+    fields = _fields(f"{where} user", values.setdefault("user", ""), allowed)
+    if missing := [field for field in FIELDS[role] if field not in fields]:
         raise InputError(f"{where} user must hold {{{missing[0]}}}.")
     if values.get("parse", "text") not in _PARSERS:
         raise InputError(f"{where} parse is {values['parse']!r}; allowed: {_PARSERS}.")

@@ -24,15 +24,15 @@ def word_ends(text: str) -> list[int]:
 
 def beginning(passages: Sequence[Passage], words: int) -> list[Passage]:
     """Passages up to their ``words``-th word, titles aside; an empty text counts as one word."""
-    shown = []
+    parts = []
     for passage in passages:
         if words < 1:
             break
         ends = word_ends(passage.text)
         end = ends[min(words, len(ends)) - 1]
-        shown.append(dataclasses.replace(passage, text=passage.text[:end]))
+        parts.append(dataclasses.replace(passage, text=passage.text[:end]))
         words -= len(ends)
-    return shown
+    return parts
 
 
 def longest_fitting(

@@ -113,15 +113,15 @@ class TrainBandit:
         contents = {one.name: {"config": one.config, "content": one.fingerprint} for one in tables}
         with job_directory(workdir, {"bandit": settings, "tables": contents}) as directory:
             lines = _train_all(list(_tasks(self, tables)), self.workers, directory)
-            found = [
-                summarise(table, self.schemes, [one for one in lines if one["table"] == table.name])
+            summaries = [
+                summarise(table, self.schemes, [row for row in lines if row["table"] == table.name])
                 for table in tables
             ]
-            text = json.dumps({"tables": found}, indent=2, allow_nan=False, ensure_ascii=False)
+            text = json.dumps({"tables": summaries}, indent=2, allow_nan=False, ensure_ascii=False)
             write_text(directory / SUMMARY, text + "\n")
             page = directory / "report.html"
-            shown = [grid.terminal() for grid in write_bandit_report(directory, page)]
-        return Outcome((*shown, f"wrote {page}"), page, width=160)
+            printed = [grid.terminal() for grid in write_bandit_report(directory, page)]
+        return Outcome((*printed, f"wrote {page}"), page, width=160)
 
 
 def bandit_of(directory: str | Path, table: str, scheme: RewardScheme, seed: int = 0) -> Path:
@@ -134,10 +134,10 @@ def _check_comparable(first: RewardTable, other: RewardTable) -> None:
     """InputError for tables of other rewriters, orders or readers; rankers may differ."""
 
     def source(table: RewardTable) -> dict[str, Any]:
-        found = dict(table.source)
-        if "order" in found:
-            found["order"] = {n: v for n, v in found["order"].items() if n != "ranker"}
-        return found
+        settings = dict(table.source)
+        if "order" in settings:
+            settings["order"] = {n: v for n, v in settings["order"].items() if n != "ranker"}
+        return settings
 
     if first.source and other.source and (changed := differences(source(first), source(other))):
         listed = "\n".join(f"  {line}" for line in changed)

@@ -79,8 +79,8 @@ def tables_of(table: Mapping[str, Any]) -> list[Grid]:
 
 def policies(table: Mapping[str, Any]) -> Grid:
     """The policies under the weights: scores, K, regret, and difference from the best fixed K."""
-    shown = [row for row in table["results"] if row["penalty"] is None]
-    means = [row["means"] for row in shown]
+    unpenalised = [row for row in table["results"] if row["penalty"] is None]
+    means = [row["means"] for row in unpenalised]
     # of closed questions EM and F1 equal accuracy
     scores = {name: heading for name, heading in SCORES.items()
               if name == "correct" or any(m[name] != m["correct"] for m in means)}  # fmt: skip
@@ -95,7 +95,7 @@ def policies(table: Mapping[str, Any]) -> Grid:
             _plain(row, "regret", 3),
             _against(row),
         )
-        for row in shown
+        for row in unpenalised
     ]
     heads = (table["table"], "n", "reward", "± over\nseeds", *scores.values(), "mean K", "regret")
     return Grid((*heads, "over best\nfixed K"), rows)
@@ -130,10 +130,10 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
 
 
 def _against(row: Mapping[str, Any]) -> str:
-    one = row["over_best_fixed"]
-    if row["policy"] == "best fixed K" or math.isnan(one["p"]):
+    gain = row["over_best_fixed"]
+    if row["policy"] == "best fixed K" or math.isnan(gain["p"]):
         return "–"
-    return f"{one['mean']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}] p{p_text(one['p'])}"
+    return f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] p{p_text(gain['p'])}"
 
 
 def _section(table: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:

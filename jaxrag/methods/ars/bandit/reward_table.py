@@ -75,10 +75,10 @@ class RewardTable(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """A SHA-256 hex digest of questions, parts, rewards and contexts."""
-        whole = hashlib.sha256(json.dumps([self.ids, self.train.tolist()]).encode())
+        hasher = hashlib.sha256(json.dumps([self.ids, self.train.tolist()]).encode())
         for array in (self.contexts, *(getattr(self, name) for name in COLUMNS)):
-            whole.update(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-        return whole.hexdigest()
+            hasher.update(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return hasher.hexdigest()
 
 
 def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
@@ -89,14 +89,14 @@ def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
     """
     path = Path(path).absolute()
     config = _config(path)
-    found = config["table"]["arms"]
-    if arms is not None and found != arms:
+    count = config["table"]["arms"]
+    if arms is not None and count != arms:
         raise InputError(
-            f"{path} has rewards for {found} rewrites, but the bandit is set to {arms} arms; set "
-            f"arms to {found}, or compute a table of {arms} rewrites."
+            f"{path} has rewards for {count} rewrites, but the bandit is set to {arms} arms; set "
+            f"arms to {count}, or compute a table of {arms} rewrites."
         )
-    lines = _lines(path, found, config["table"])
-    columns = {name: np.array([one.fields[name] for one in lines], np.float64) for name in COLUMNS}
+    lines = _lines(path, count, config["table"])
+    columns = {name: np.array([row.fields[name] for row in lines], np.float64) for name in COLUMNS}
     ids = tuple(line.fields["question_id"] for line in lines)
     train = [line for line in lines if line.fields["part"] == "train"]
     texts: tuple[str, ...] = ()

@@ -52,17 +52,17 @@ class RewardScheme:
 
     def rewards(self, base: Float[np.ndarray, "q a"]) -> Float[np.ndarray, "q a"]:
         """The rewards, from base rewards; InputError where a weight is below 0."""
-        given = jnp.asarray(base, jnp.float32)
+        raw = jnp.asarray(base, jnp.float32)
         if self.penalty is not None:
-            return np.asarray(rewards.penalised(given, self.penalty))
-        weights = rewards.falling_weights(given.shape[1], first=self.first, slope=self.slope)
+            return np.asarray(rewards.penalised(raw, self.penalty))
+        weights = rewards.falling_weights(raw.shape[1], first=self.first, slope=self.slope)
         if weights.min() < 0:
             raise InputError(
                 f"The weights {self.first:g} - {self.slope:g} k fall to {weights.min():g} at "
-                f"K = {given.shape[1]}; a right answer must not earn less than a wrong one. Set a "
+                f"K = {raw.shape[1]}; a right answer must not earn less than a wrong one. Set a "
                 "higher first or a smaller slope."
             )
-        return np.asarray(rewards.weighted(given, weights))
+        return np.asarray(rewards.weighted(raw, weights))
 
 
 ConfidenceForm = Literal["diagonal", "full", "dual"]

@@ -76,14 +76,14 @@ def _row(
     scores = {name: getattr(table, name)[~table.train] for name in SCORES}
     row = np.arange(len(rewards))
     tables = {"reward": rewards.astype(np.float64), **scores}
-    each = {name: values[row, chosen] for name, values in tables.items()}
-    each["k"] = chosen + 1.0
-    each["regret"] = tables["reward"].max(1) - each["reward"]
-    means = {name: values.mean(0) for name, values in each.items()}
+    columns = {name: values[row, chosen] for name, values in tables.items()}
+    columns["k"] = chosen + 1.0
+    columns["regret"] = tables["reward"].max(1) - columns["reward"]
+    means = {name: values.mean(0) for name, values in columns.items()}
     difference = paired_difference(means["reward"], rewards[:, fixed].astype(np.float64))
     std = None
     if len(chosen) > 1:
-        std = {name: float(values.mean(1).std(ddof=1)) for name, values in each.items()}
+        std = {name: float(values.mean(1).std(ddof=1)) for name, values in columns.items()}
     counts = np.bincount(chosen.ravel(), minlength=rewards.shape[1])
     return {
         "means": _with_intervals(means),
@@ -99,8 +99,8 @@ def _with_intervals(columns: Mapping[str, Float[np.ndarray, " q"]]) -> dict[str,
 
     `intervals` gives constant columns Wilson's interval, which is for shares.
     """
-    found = {name: one._asdict() for name, one in intervals(columns).items()}
+    means = {name: interval._asdict() for name, interval in intervals(columns).items()}
     for name, values in columns.items():
         if name not in SCORES and np.ptp(values) == 0:
-            found[name] |= {"low": found[name]["mean"], "high": found[name]["mean"]}
-    return found
+            means[name] |= {"low": means[name]["mean"], "high": means[name]["mean"]}
+    return means

@@ -193,7 +193,7 @@ def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
     hidden = config.get("hidden")
     if (
         not isinstance(hidden, list)
-        or not all(isinstance(one, int) for one in hidden)
+        or not all(isinstance(width, int) for width in hidden)
         or "encoder" not in config
         or any(not isinstance(config.get(name), int) for name in _SIZES)
     ):
@@ -213,14 +213,14 @@ def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
     shapes = {f"layers.{at}": _stored(leaf.shape) for at, leaf in enumerate(leaves)}
     if dimensions:
         shapes[_AXES] = (features, dimensions)
-    found = check_parameters(read_tensors(path), shapes, source=path)
-    if bad := [name for name, array in found.items() if not np.isfinite(array).all()]:
+    arrays = check_parameters(read_tensors(path), shapes, source=path)
+    if bad := [name for name, array in arrays.items() if not np.isfinite(array).all()]:
         raise InputError(f"{path}: {', '.join(bad)} are not all finite numbers; train it again.")
     layers = [
-        jnp.asarray(found[f"layers.{at}"]).reshape(leaf.shape) for at, leaf in enumerate(leaves)
+        jnp.asarray(arrays[f"layers.{at}"]).reshape(leaf.shape) for at, leaf in enumerate(leaves)
     ]
     params = jax.tree.unflatten(structure, layers)
-    axes = jnp.asarray(found[_AXES]) if dimensions else None
+    axes = jnp.asarray(arrays[_AXES]) if dimensions else None
     source = config.get("source", {})
     return TrainedBandit(
         arms, features, tuple(hidden), params, axes, config["encoder"], source, shared

@@ -55,19 +55,19 @@ def read_labels(path: Path, *, label: str) -> list[Labels]:
     InputError if a line is invalid, the file is empty, or no question has rewrites of different
     labels.
     """
-    found: list[Labels] = []
+    questions: list[Labels] = []
     lines: dict[str, int] = {}
     for line in read_input(path):
-        one = _labelled(line, label)
-        name = one[label].question_id
+        question = _labelled(line, label)
+        name = question[label].question_id
         if name in lines:
             raise line.error("question_id", f"is {name!r}, as in line {lines[name]}")
         lines[name] = line.number
-        found.append(one)
-    if not found:
+        questions.append(question)
+    if not questions:
         raise InputError(f"{path} is empty: there is no question to train a ranker on.")
-    check_varied([one[label] for one in found], f"{path}, field {FIELDS[label]!r}")
-    return found
+    check_varied([question[label] for question in questions], f"{path}, field {FIELDS[label]!r}")
+    return questions
 
 
 def check_varied(examples: Sequence[RankingExample], where: str) -> None:
@@ -102,8 +102,8 @@ def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
             field, "is null: the rewrites were not judged this way; choose another label"
         )
     if not isinstance(values, list) or len(values) != rewrites:
-        held = f"{len(values)} items" if isinstance(values, list) else "no list"
-        raise line.error(field, f"has {held}; there are {rewrites} rewrites, one number for each")
+        size = f"{len(values)} items" if isinstance(values, list) else "no list"
+        raise line.error(field, f"has {size}; there are {rewrites} rewrites, one number for each")
     for number, value in enumerate(values, 1):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise line.error(field, f"item {number} is {value!r}; a whole number from 0 is needed")
@@ -135,7 +135,7 @@ class Tokenised(NamedTuple):
 
 def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) -> list[Tokenised]:
     """Tokenises every pair (question, rewrite)."""
-    pairs = [(one.question, rewrite) for one in examples for rewrite in one.rewrites]
+    pairs = [(example.question, rewrite) for example in examples for rewrite in example.rewrites]
     tokens = iter(buckets.tokenize(ranker.tokenizer, pairs, limit=ranker.max_length))
     return [
         Tokenised(tuple(next(tokens) for _ in example.rewrites), example.labels)
@@ -145,14 +145,14 @@ def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) 
 
 def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: int) -> RankerBatch:
     """A batch, padded to the bucket of its longest pair and to ``rewrites`` of each question."""
-    longest = max(len(pair.ids) for one in some for pair in one.pairs)
+    longest = max(len(pair.ids) for example in some for pair in example.pairs)
     shape = (len(some), rewrites)
     wide = (*shape, buckets.bucket_width(longest, limit=limit))
     ids, segments = np.full(wide, pad_id, np.int32), np.zeros(wide, np.int32)
     lengths, labels = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    for row, one in enumerate(some):
-        labels[row, : len(one.labels)] = one.labels
-        for column, pair in enumerate(one.pairs):
+    for row, example in enumerate(some):
+        labels[row, : len(example.labels)] = example.labels
+        for column, pair in enumerate(example.pairs):
             lengths[row, column] = length = len(pair.ids)
             ids[row, column, :length], segments[row, column, :length] = pair
     return RankerBatch(ids, segments, lengths, labels, lengths > 0)
@@ -173,10 +173,10 @@ def in_pairs(some: Sequence[Tokenised], ties: Ties) -> list[Tokenised]:
     does not learn from them.
     """
     return [
-        Tokenised((one.pairs[i], one.pairs[j]), (one.labels[i], one.labels[j]))
-        for one in some
-        for i, j in itertools.combinations(range(len(one.labels)), 2)
-        if ties == "half" or one.labels[i] != one.labels[j]
+        Tokenised((example.pairs[i], example.pairs[j]), (example.labels[i], example.labels[j]))
+        for example in some
+        for i, j in itertools.combinations(range(len(example.labels)), 2)
+        if ties == "half" or example.labels[i] != example.labels[j]
     ]
 
 
@@ -197,7 +197,7 @@ def batches(
     units = tokenised(examples, ranker)
     if unit == "pairs":
         units = in_pairs(units, ties)
-    most = max((len(one.labels) for one in units), default=0)
+    most = max((len(example.labels) for example in units), default=0)
     pad_id = ranker.module.config.pad_token_id
 
     def collate(some: Sequence[Tokenised]) -> RankerBatch:

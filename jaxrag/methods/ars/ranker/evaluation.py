@@ -27,16 +27,16 @@ Columns = dict[str, Float[np.ndarray, " q"]]
 
 def scores(ranker: CrossEncoderReranker, examples: Sequence[RankingExample]) -> Scores:
     """The ranker's scores."""
-    questions = [one.question for one in examples for _ in one.rewrites]
-    found = ranker.score(questions, [text for one in examples for text in one.rewrites])
-    return _by_question(found, examples)
+    questions = [example.question for example in examples for _ in example.rewrites]
+    values = ranker.score(questions, [text for example in examples for text in example.rewrites])
+    return _split_questions(values, examples)
 
 
 def cosines(encoder: Encoder, examples: Sequence[RankingExample]) -> Scores:
     """Cosine of each rewrite and its question, by an encoder of unit vectors."""
-    questions = encoder.embed([one.question for one in examples])
-    rewrites = encoder.embed([text for one in examples for text in one.rewrites])
-    pairs = zip(_by_question(rewrites, examples), questions, strict=True)
+    questions = encoder.embed([example.question for example in examples])
+    rewrites = encoder.embed([text for example in examples for text in example.rewrites])
+    pairs = zip(_split_questions(rewrites, examples), questions, strict=True)
     return [vectors @ question for vectors, question in pairs]
 
 
@@ -54,10 +54,10 @@ def random_orders(
     return [orders(example) for example in examples]
 
 
-def _by_question(
+def _split_questions(
     values: Float[np.ndarray, "n ..."], examples: Sequence[RankingExample]
 ) -> list[Float[np.ndarray, "r ..."]]:
-    return np.split(values, np.cumsum([len(one.rewrites) for one in examples])[:-1])
+    return np.split(values, np.cumsum([len(example.rewrites) for example in examples])[:-1])
 
 
 def metrics(found: Mapping[str, Any], examples: Sequence[RankingExample]) -> Columns:
@@ -83,11 +83,11 @@ def table(label: str, columns: Columns) -> list[dict[str, Any]]:
     The row of a reference has in "trained_minus" [mean, low, high, n, p] of the paired difference
     of "trained" and the reference.
     """
-    found, rows = intervals(columns), []
+    means, rows = intervals(columns), []
     for name in dict.fromkeys(column.rpartition(" ")[0] for column in columns):
         row: dict[str, Any] = {"ranker": name, "labels": label}
         row["questions"] = len(columns[f"{name} ndcg"])
-        row |= {metric: plain(found[f"{name} {metric}"]) for metric in METRICS}
+        row |= {metric: plain(means[f"{name} {metric}"]) for metric in METRICS}
         if name != "trained":
             row["trained_minus"] = {
                 metric: plain(

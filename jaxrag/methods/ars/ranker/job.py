@@ -102,11 +102,11 @@ class TrainRanker:
         InputError if labels, checkpoint or settings do not fit, ``workdir`` belongs to another job,
         or the loss is NaN.
         """
-        made = "jaxrag run with configs/ars.py:make_labels@DATA"
-        file = locate_file(self.labels, FILE, field="labels", made=made)
+        command = "jaxrag run with configs/ars.py:make_labels@DATA"
+        file = locate_file(self.labels, FILE, field="labels", made=command)
         source = scorer.read_source(file.parent)
-        train, held = _split(self, file)
-        examples = [one[self.label] for one in held]
+        train, held_out = _split(self, file)
+        examples = [question[self.label] for question in held_out]
         ranker = scorer.begin(
             self.checkpoint,
             pooling=self.pooling,
@@ -135,10 +135,10 @@ class TrainRanker:
                 path = write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
                 if source:
                     write_text(path / scorer.SOURCE, json.dumps(source, indent=2) + "\n")
-                texts = (one.question for one in train)
+                texts = (example.question for example in train)
                 write_trained_on(path, texts, begun_with=self.checkpoint)
-                if held:
-                    _write_tables(self, directory, held, references)
+                if held_out:
+                    _write_tables(self, directory, held_out, references)
         return trained(directory / RANKER)
 
     def _references(self, examples: Sequence[RankingExample]) -> dict[str, Any]:
@@ -152,41 +152,41 @@ class TrainRanker:
 
 def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Labels]]:
     """Examples to train on, and held-out questions with labels of all kinds."""
-    labelled = {one[job.label]: one for one in read_labels(file, label=job.label)}
-    train, held = split([*labelled], job.held_out, seed=job.split_seed)
+    labelled = {question[job.label]: question for question in read_labels(file, label=job.label)}
+    train, held_out = split([*labelled], job.held_out, seed=job.split_seed)
     train = without_leaks(
         train,
-        (one.question for one in train),
-        [question_set("its held-out part", (one.question for one in held))],
+        (example.question for example in train),
+        [question_set("its held-out part", (example.question for example in held_out))],
         name=str(file),
         leakage=job.leakage,
     )
     check_varied(train, f"{file}, the questions to train on")
     if job.held_out:
-        check_varied(held, f"{file}, the questions held out")
-    return train, [labelled[one] for one in held]
+        check_varied(held_out, f"{file}, the questions held out")
+    return train, [labelled[example] for example in held_out]
 
 
 def _write_tables(
-    job: TrainRanker, directory: Path, held: Sequence[Labels], references: Mapping[str, Any]
+    job: TrainRanker, directory: Path, held_out: Sequence[Labels], references: Mapping[str, Any]
 ) -> None:
     """Writes the table and the scores of the checkpoint."""
     ranker = scorer.load(str(directory / RANKER), dtype=job.dtype or None)
-    scores = evaluation.scores(ranker, [one[job.label] for one in held])
+    scores = evaluation.scores(ranker, [question[job.label] for question in held_out])
     rows = []
     for label in FIELDS:
-        if all(label in one for one in held):
-            examples = [one[label] for one in held]
-            found = evaluation.metrics({"trained": scores, **references}, examples)
-            rows += evaluation.table(label, found)
+        if all(label in question for question in held_out):
+            examples = [question[label] for question in held_out]
+            columns = evaluation.metrics({"trained": scores, **references}, examples)
+            rows += evaluation.table(label, columns)
     jsonl.write(directory / TABLE, rows)
     lines = [
         {
-            "question_id": one[job.label].question_id,
-            "labels": {label: example.labels for label, example in one.items()},
-            "trained": own.tolist(),
+            "question_id": question[job.label].question_id,
+            "labels": {label: example.labels for label, example in question.items()},
+            "trained": score.tolist(),
             "cosine": cosine.tolist(),
         }
-        for one, own, cosine in zip(held, scores, references["cosine"], strict=True)
+        for question, score, cosine in zip(held_out, scores, references["cosine"], strict=True)
     ]
     jsonl.write(directory / SCORES, lines)

@@ -70,10 +70,10 @@ def read_source(directory: str | Path) -> dict[str, Any]:
     """
     file = Path(directory) / SOURCE
     try:
-        found = parse_json(file.read_text("utf-8")) if file.exists() else {}
+        source = parse_json(file.read_text("utf-8")) if file.exists() else {}
     except ValueError as error:
         raise InputError(f"{file} is damaged ({error}); write it again, or delete it.") from error
-    return found
+    return source
 
 
 def _scorer(loaded: LoadedRanker, path: Path, start: dict[str, Any]) -> CrossEncoderReranker:

@@ -121,10 +121,10 @@ def _scores(
     where = jnp.arange(t) < part.lengths.reshape(-1, 1)
     shape = (q * r, module.config.hidden_size)
     noise = dropout_noise(keys[0], shape, dropout) if dropout else None
-    found: Any = module.apply(
+    scores: Any = module.apply(
         {"params": params}, ids, segments, where=where, noise=noise, rngs={"dropout": keys[1]}
     )
-    return found.reshape(q, r)
+    return scores.reshape(q, r)
 
 
 def train(

@@ -34,8 +34,8 @@ def evaluation_of(
     """
 
     def evaluate(model: LanguageModel, step: int) -> Evaluation:
-        texts = model.generate([one.source for one in held], max_new_tokens=tokens)
-        rewards, records = reward([one.question for one in held], texts)
+        texts = model.generate([example.source for example in held], max_new_tokens=tokens)
+        rewards, records = reward([example.question for example in held], texts)
         return columns(rewards, records)
 
     return evaluate
@@ -48,8 +48,8 @@ def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
         for record in records
     ]
     names = dict.fromkeys(name for record in numbers for name in record)
-    found = {name: np.array([record.get(name, np.nan) for record in numbers]) for name in names}
-    return {"reward": np.asarray(rewards, np.float64)} | found
+    metrics = {name: np.array([record.get(name, np.nan) for record in numbers]) for name in names}
+    return {"reward": np.asarray(rewards, np.float64)} | metrics
 
 
 def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Path]) -> Path:
@@ -81,18 +81,18 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
     """
     if not is_first():
         return
-    read = [read_training(one) for one in trainings]
-    found = [evaluations(one) for one in read]
+    records = [read_training(path) for path in trainings]
+    curves = [evaluations(record) for record in records]
     lines = []
-    for name, points in found[0].items():
+    for name, points in curves[0].items():
         for place, (step, _) in enumerate(points):
-            mean = np.mean([one[name][place][1] for one in found], axis=0)
+            mean = np.mean([curve[name][place][1] for curve in curves], axis=0)
             lines.append({"figure": name, "step": step, "mean": plain(interval(mean))})
-    every = changes(read)
+    every = changes(records)
     rows = [
-        {"figure": one.name, "seeds": len(read), "before": plain(one.before),
-         "after": plain(one.after), "difference": plain(one.difference)}
-        for one in every[-len(found[0]):]
+        {"figure": change.name, "seeds": len(records), "before": plain(change.before),
+         "after": plain(change.after), "difference": plain(change.difference)}
+        for change in every[-len(curves[0]):]
     ]  # fmt: skip
     jsonl.write(directory / CURVES, lines)
     jsonl.write(directory / TABLE, rows)

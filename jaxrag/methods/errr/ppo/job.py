@@ -143,15 +143,15 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         contextlib.closing(Store(store_path(run.store, run.cache))) as store,
     ):
         trained_on = usable(dataset, job.worth, run.limit)
-        held = usable(evaluation_data, job.worth, job.evaluation_limit)
+        held_out = usable(evaluation_data, job.worth, job.evaluation_limit)
         gold = {**evaluation_data.gold, **dataset.gold}
         reward = Rewards(job.method, run.live, job.worth, dataset, gold, tools, store)
         examples, held_examples = (
             [PPOExample(question, job.rewriter.reads.text(question.text)) for question in some]
-            for some in (trained_on, held)
+            for some in (trained_on, held_out)
         )
         of_policy = evaluation_of(held_examples, reward, tokens=job.max_target)
-        of_questions = reward.of_questions(held)
+        of_questions = reward.of_questions(held_out)
 
         def evaluate(model: LanguageModel, step: int) -> Evaluation:
             return {**of_policy(model, step), **of_questions}

@@ -62,26 +62,26 @@ class Worth:
 def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
     """At most ``limit`` (0: all) questions whose queries can be rewarded; InputError if none."""
     needs = (worth.reads or (worth.hit and not worth.gold), bool(worth.hit and worth.gold))
-    found = [
+    questions = [
         question
         for question in dataset.questions
         if ((question.answers if worth.reads else telling_answers(question)) or not needs[0])
         and (dataset.gold.get(question.id) or not needs[1])
     ]
-    what = " and ".join(
+    gold = " and ".join(
         name for name, need in zip(("gold answers", "gold passages"), needs, strict=True) if need
     )
-    if not found:
+    if not questions:
         raise InputError(
-            f"No question of {dataset.name} has {what}, which rewards need: choose other data, or "
+            f"No question of {dataset.name} has {gold}, which rewards need: choose other data, or "
             "other weights of worth."
         )
-    if len(found) < len(dataset.questions):
+    if len(questions) < len(dataset.questions):
         _log.warning(
             "%d of %d questions of %s have no %s and are left out",
-            len(dataset.questions) - len(found), len(dataset.questions), dataset.name, what,
+            len(dataset.questions) - len(questions), len(dataset.questions), dataset.name, gold,
         )  # fmt: skip
-    return found[: limit or None]
+    return questions[: limit or None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,24 +104,24 @@ class Rewards:
         InputError where a question could not be answered; the results of the others are stored.
         """
         most = self.method.rewriter.most
-        found = [
-            queries.parse_generation(question, one, most)
-            for question, one in zip(questions, texts, strict=True)
+        parsed = [
+            queries.parse_generation(question, generation, most)
+            for question, generation in zip(questions, texts, strict=True)
         ]
-        return self._rewards(questions, found)
+        return self._rewards(questions, parsed)
 
     def of_questions(self, questions: Sequence[Question]) -> dict[str, Any]:
         """Metrics of the questions as their own queries, named "itself ..."."""
         rewards, records = self._rewards(
             questions, [ParsedQueries((q.text,), True) for q in questions]
         )
-        own = columns(rewards, records)
-        return {f"itself {name}": own[name] for name in own if name != "parsed"}
+        metrics = columns(rewards, records)
+        return {f"itself {name}": metrics[name] for name in metrics if name != "parsed"}
 
     def _rewards(
-        self, questions: Sequence[Question], found: Sequence[ParsedQueries]
+        self, questions: Sequence[Question], parsed: Sequence[ParsedQueries]
     ) -> tuple[list[float], list[dict[str, Any]]]:
-        records = shared([*zip(questions, found, strict=True)], self._records)
+        records = shared([*zip(questions, parsed, strict=True)], self._records)
         return [self._worth(record) for record in records], records
 
     def _records(self, pairs: Sequence[tuple[Question, ParsedQueries]]) -> list[dict[str, Any]]:
@@ -146,12 +146,12 @@ class Rewards:
             total += self.worth.rerank * record["rerank"]
         return total
 
-    async def _score(self, question: Question, found: ParsedQueries) -> dict[str, Any]:
+    async def _score(self, question: Question, written: ParsedQueries) -> dict[str, Any]:
         """Searches for the queries, reads, and scores: the record of a text."""
         method, episode = self.method, Episode(question, self.tools, self.method.reader)
-        record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
+        record: dict[str, Any] = {"queries": list(written.texts), "parsed": written.parsed}
         pool = await queries.search_for(
-            episode, found.texts, method.search, search_question=method.search_question
+            episode, written.texts, method.search, search_question=method.search_question
         )
         if self.worth.reads:
             reply = await queries.read(episode, pool)
@@ -168,4 +168,4 @@ class Rewards:
             return not set(self.gold[question.id]).isdisjoint(ids)
         passages = self.dataset.passages.find(ids)
         answers = telling_answers(question)
-        return any(passage_has(one, answers) for one in passages) if answers else None
+        return any(passage_has(passage, answers) for passage in passages) if answers else None
