@@ -29,11 +29,11 @@ def read_judgements(run: Path) -> dict[str, Any]:
     file, way_out = run / FILE, "remove it, and judge the run again"
     if not file.is_file():
         return {}
-    found = read_json_object(file, what="the judgements of a run", way_out=way_out)
-    lines = found.get("judgements")
-    if not isinstance(lines, dict) or not all(isinstance(one, dict) for one in lines.values()):
+    content = read_json_object(file, what="the judgements of a run", way_out=way_out)
+    lines = content.get("judgements")
+    if not isinstance(lines, dict) or not all(isinstance(line, dict) for line in lines.values()):
         raise InputError(f"{file} lacks judgements by question: {way_out}.")
-    return found
+    return content
 
 
 def judged(
@@ -54,10 +54,10 @@ def agreement(
     exact_match: Float[np.ndarray, " q"],
 ) -> str:
     """Who judged, how many replies were judgements, and how many agree with ``exact_match``."""
-    both = ~np.isnan(judged) & ~np.isnan(exact_match)
+    defined = ~np.isnan(judged) & ~np.isnan(exact_match)
     replies = [line for line in found["judgements"].values() if {"reply", "error"} & line.keys()]
     parsed = sum(line.get("correct") is not None for line in replies)
-    same = (judged == exact_match)[both]
+    same = (judged == exact_match)[defined]
     text = f"judged by {found['judge']}: {parsed:,} of {len(replies):,} replies are judgements"
     if not len(same):
         return text

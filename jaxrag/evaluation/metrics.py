@@ -72,8 +72,8 @@ def score(
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
     columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
-    for one in timings.values():  # older records count or show only store hits
-        if one.get("untimed", one.get("stored", one.get("store_hits"))):
+    for timing in timings.values():  # older records count or show only store hits
+        if timing.get("untimed", timing.get("stored", timing.get("store_hits"))):
             columns["seconds"].fill(math.nan)
     return columns
 

@@ -49,13 +49,13 @@ def places(runs: Sequence[RunRecords]) -> tuple[str, ...]:
 def needs(run: RunRecords, direct: RunRecords, standard: RunRecords) -> dict[str, str]:
     """`need` by id, of the questions that all three runs answered with the same gold answers."""
     right_direct, right_standard = _right(run, direct), _right(run, standard)
-    found = {}
+    kinds = {}
     for record in run.records:
         ident, scores = str(record["question_id"]), question_scores(record, {})
         if "exact_match" in scores and ident in right_direct and ident in right_standard:
             answers = (scores["exact_match"] == 1, right_direct[ident], right_standard[ident])
-            found[ident] = need(bool(scores["trigger"]), *answers)
-    return found
+            kinds[ident] = need(bool(scores["trigger"]), *answers)
+    return kinds
 
 
 def gated_needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
@@ -64,21 +64,21 @@ def gated_needs(runs: Sequence[RunRecords]) -> list[dict[str, str]]:
     direct, standard = by_name.get("no_retrieval"), by_name.get(BASELINE)
     if direct is None or standard is None:
         return [{} for _ in runs]
-    found = []
+    kinds = []
     for run in runs:
         chosen = {gate(record).get("trigger") for record in run.records} - {None}
-        found.append(needs(run, direct, standard) if len(chosen) == 2 else {})
-    return found
+        kinds.append(needs(run, direct, standard) if len(chosen) == 2 else {})
+    return kinds
 
 
 def _right(run: RunRecords, other: RunRecords) -> dict[str, bool]:
     """Whether the other run is right, by the id of each question that both hold."""
-    found = {}
+    right = {}
     for row in paired_rows(run, other)[1]:
         scores = question_scores(other.records[row], {})
         if "exact_match" in scores:
-            found[str(other.records[row]["question_id"])] = scores["exact_match"] == 1
-    return found
+            right[str(other.records[row]["question_id"])] = scores["exact_match"] == 1
+    return right
 
 
 class Motivation(NamedTuple):
@@ -98,7 +98,7 @@ class Motivation(NamedTuple):
     def text(self) -> str:
         """A line with all values, in percent."""
         names = ("P_param", "P_ret", "P_gen", "P_ret P_gen - P_param")
-        ends = ([100 * end for end in one[:3]] for one in self)
+        ends = ([100 * end for end in estimate[:3]] for estimate in self)
         values = (f"{mean:.1f} [{low:.1f}, {high:.1f}]" for mean, low, high in ends)
         listed = map(" ".join, zip(names, values, strict=True))
         return f"{', '.join(listed)}; n = {self.gain.n:,}"

@@ -28,23 +28,23 @@ def read_answers(file: Path, like: RunRecords) -> RunRecords:
     their words are; one with several answers is left out. InputError if the file is damaged, an
     entry has no question or answer, or the run has none of the questions.
     """
-    found, several = dict[str, str](), set[str]()
+    answers, several = dict[str, str](), set[str]()
     for question, answer in _entries(file):
-        if found.setdefault(word_key(question), answer) != answer:
+        if answers.setdefault(word_key(question), answer) != answer:
             several.add(word_key(question))
     if several:
         tell(f"{file}: {len(several):,} questions have several answers there, and are left out")
-    found = {key: answer for key, answer in found.items() if key not in several}
-    kept = ("question_id", "question", "gold_answers", "gold_passages", "normalization")
+    answers = {key: answer for key, answer in answers.items() if key not in several}
+    fields = ("question_id", "question", "gold_answers", "gold_passages", "normalization")
     records = tuple(
-        {name: one[name] for name in kept if name in one}
-        | {"prediction": found[word_key(one["question"])]}
-        for one in like.records
-        if word_key(one["question"]) in found
+        {name: record[name] for name in fields if name in record}
+        | {"prediction": answers[word_key(record["question"])]}
+        for record in like.records
+        if word_key(record["question"]) in answers
     )
     if not records:
         raise InputError(f"{file} answers none of the questions of {like.path}.")
-    if len(records) < max(len(found), len(like.records)):
+    if len(records) < max(len(answers), len(like.records)):
         tell(f"{file}: {len(records):,} of {len(like.records):,} questions have an answer there")
     config = {"method": {"name": file.stem}, "dataset": like.config.get("dataset", {})}
     return RunRecords(file, config, [], records, {}, True)

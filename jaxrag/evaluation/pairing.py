@@ -44,10 +44,10 @@ def data_differences(ours: RunRecords, theirs: RunRecords) -> list[str]:
     if len({run.config.get("normalization") for run in (ours, theirs)}) > 1:
         sentences.append("normalisations of answers differ: compare no accuracy")
     of = f"of {len(shared):,} shared questions"
-    if other := count(_gold):
-        sentences.append(f"gold answers differ for {other:,} {of}, which are not paired")
-    if other := count(lambda record: set(record.get("gold_passages", ()))):
-        sentences.append(f"relevant passages differ for {other:,} {of}: compare no recall")
+    if number := count(_gold):
+        sentences.append(f"gold answers differ for {number:,} {of}, which are not paired")
+    if number := count(lambda record: set(record.get("gold_passages", ()))):
+        sentences.append(f"relevant passages differ for {number:,} {of}: compare no recall")
     if len({_searched(run.config) for run in (ours, theirs)} - {""}) > 1:
         sentences.append("corpora differ, so no question is paired")
     elif len(_known("passages", ours, theirs)) > 1:

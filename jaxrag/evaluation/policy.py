@@ -60,9 +60,9 @@ class GateSetting(NamedTuple):
 
 def source_of(runs: Sequence[RunRecords]) -> int:
     """Position of the run with the most direct answers; one whose gate on u skips goes first."""
-    known = [(~np.isnan(metrics.direct_answers(run.records)[0])).sum() for run in runs]
+    counts = [(~np.isnan(metrics.direct_answers(run.records)[0])).sum() for run in runs]
     keys = []
-    for run, count in zip(runs, known, strict=True):
+    for run, count in zip(runs, counts, strict=True):
         accepted = _accepted(run) if count >= LEAST else None
         # a gate on u that accepted a direct answer, another gate on u, none
         keys.append((0 if accepted is None else 1 + math.isfinite(accepted), count))
@@ -96,10 +96,10 @@ def arms(runs: Sequence[RunRecords], *, baseline: int) -> Arms | None:
     u, direct = metrics.direct_answers(runs[source].records)
     ours, theirs = paired_rows(runs[source], runs[chosen])
     retrieved = metrics.score(runs[chosen].records)["exact_match"][theirs]
-    both = ~np.isnan(u[ours]) & ~np.isnan(direct[ours]) & ~np.isnan(retrieved)
-    if both.sum() < LEAST:
+    defined = ~np.isnan(u[ours]) & ~np.isnan(direct[ours]) & ~np.isnan(retrieved)
+    if defined.sum() < LEAST:
         return None
-    ours, theirs, retrieved = ours[both], theirs[both], retrieved[both]
+    ours, theirs, retrieved = ours[defined], theirs[defined], retrieved[defined]
     records = (
         [runs[source].records[row] for row in ours],
         [runs[chosen].records[row] for row in theirs],
@@ -133,7 +133,7 @@ def _spent(
     theirs: Sequence[metrics.Record],
 ) -> dict[str, Float[np.ndarray, "2 q"]]:
     """Costs of the direct answers, and of answers with retrieval after them."""
-    known = {
+    costs = {
         _direct_answer(record): record["cost"]
         for run in runs
         for record in run.records
@@ -141,7 +141,7 @@ def _spent(
     }
     spent = {name: np.full((2, len(ours)), math.nan) for name in COSTS}
     for row, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-        direct = known.get(_direct_answer(own))
+        direct = costs.get(_direct_answer(own))
         for name in COSTS:
             first = math.nan if direct is None else direct.get(name, 0)
             included = "direct" in other.get("trace", {})
@@ -165,19 +165,19 @@ def settings(arms: Arms) -> list[GateSetting]:
     """
     finite = arms.u[np.isfinite(arms.u)]
     grid = thresholds(finite, points=POINTS)[:-1] if len(finite) else np.array([-math.inf])
-    own = -math.inf if arms.accepted is None else arms.accepted
-    grid = np.unique([*grid, finite[finite <= own].max(initial=-math.inf)])
+    limit = -math.inf if arms.accepted is None else arms.accepted
+    grid = np.unique([*grid, finite[finite <= limit].max(initial=-math.inf)])
     taken = [arms.u <= accepted for accepted in grid]
     scores = {str(i): np.where(t, arms.direct, arms.retrieved) for i, t in enumerate(taken)}
     changes = {f"change {i}": score - arms.retrieved for i, score in scores.items()}
-    found = intervals(scores | changes, counts=changes)
+    estimates = intervals(scores | changes, counts=changes)
     return [
         GateSetting(
             _between(accepted, arms.u[arms.u > accepted].min(initial=math.inf)),
             float(accepted),
             float(1 - direct.mean()),
-            found[str(i)],
-            found[f"change {i}"],
+            estimates[str(i)],
+            estimates[f"change {i}"],
             {name: float(np.where(direct, *spent).mean()) for name, spent in arms.spent.items()},
         )
         for i, (accepted, direct) in enumerate(zip(grid, taken, strict=True))
@@ -186,7 +186,7 @@ def settings(arms: Arms) -> list[GateSetting]:
 
 def curve(found: Sequence[GateSetting]) -> ThresholdCurve:
     """Exact match of the settings by the share that is answered directly."""
-    rows = [(one.accepted, 1 - one.retrieves, *one.exact_match[:3]) for one in found]
+    rows = [(gate.accepted, 1 - gate.retrieves, *gate.exact_match[:3]) for gate in found]
     return ThresholdCurve(*np.array(rows, np.float64).T)
 
 
@@ -212,5 +212,5 @@ def cheapest(found: Sequence[GateSetting], *, within: float = 0.01) -> int:
         spent = (tokens, costs["llm_calls"], costs["searches"])
         return tuple(math.inf if math.isnan(value) else value for value in spent)
 
-    allowed = [i for i, one in enumerate(found) if one.difference.mean >= -within - 1e-9]
+    allowed = [i for i, gate in enumerate(found) if gate.difference.mean >= -within - 1e-9]
     return min(allowed, key=price)

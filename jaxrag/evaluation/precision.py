@@ -44,9 +44,9 @@ def intervals(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     gold = np.array([o["gold"] for o in options])
     classes = [c for c in np.union1d(said, gold) if c != _NO_CLASS]
     answered = said[:, None] == np.array(classes)
-    each = np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
+    columns = np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
     # the questions themselves come first
-    predicted, right = np.split(np.vstack([each.mean(0), resampled_means(each)]), 2, axis=1)
+    predicted, right = np.split(np.vstack([columns.mean(0), resampled_means(columns)]), 2, axis=1)
     with np.errstate(invalid="ignore"):
         shares = right / predicted  # NaN where a class was never predicted
     scores = {"precision_macro": np.nan_to_num(shares).mean(1)}
@@ -61,12 +61,12 @@ def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     Classes are in the order of the labels; an answer that names no class is wrong. Empty for open
     questions and for multiple choice.
     """
-    own: dict[str, Sequence[str]] = {"fact_checking": VERDICTS, "yes_no": YES_NO}
+    by_task: dict[str, Sequence[str]] = {"fact_checking": VERDICTS, "yes_no": YES_NO}
     right: dict[str, list[float]] = {}
     for record in records:
         trace = record.get("trace", {})
         option = trace.get("option", {})
-        names = option.get("labels") or own.get(trace.get("task", ""), ())
+        names = option.get("labels") or by_task.get(trace.get("task", ""), ())
         if option.get("gold") is not None and names:
             for name in names:
                 right.setdefault(name, [])

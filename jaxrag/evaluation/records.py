@@ -127,8 +127,8 @@ class RunDirectory:
         except BaseException:
             os.close(lock)
             raise
-        done = (name for name, record in records.items() if "error" not in record)
-        return cls(path, lock, frozenset(done))
+        answered = (name for name, record in records.items() if "error" not in record)
+        return cls(path, lock, frozenset(answered))
 
     def append(
         self, records: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]] = ()
@@ -185,9 +185,9 @@ class RunDirectory:
 
 def check_place(path: Path) -> None:
     """Raises InputError if a run directory cannot be made: the path or a parent is a file."""
-    for one in (path, *path.parents):
-        if one.is_file():
-            raise InputError(f"{one} is a file, not a run directory: give another one.")
+    for place in (path, *path.parents):
+        if place.is_file():
+            raise InputError(f"{place} is a file, not a run directory: give another one.")
 
 
 def read_run(path: str | Path) -> RunRecords:
@@ -201,8 +201,8 @@ def read_run(path: str | Path) -> RunRecords:
     records = tuple(newest(_read_answers(path, torn_ok=True)).values())
     timings = newest(jsonl.read(path / "timings.jsonl", fields=_TIMING, torn_ok=True))
     finished = (path / "metrics.json").is_file()
-    found = head["config"], head["environments"], records, timings, finished
-    return RunRecords(path, *found, read_judgements(path))
+    parts = head["config"], head["environments"], records, timings, finished
+    return RunRecords(path, *parts, read_judgements(path))
 
 
 def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:
@@ -303,8 +303,8 @@ def _names_modules(recorded: Any) -> bool:
     if not isinstance(recorded, Mapping):
         return False
     name = recorded.get("is")
-    named = isinstance(name, str) and re.fullmatch(r"[a-z_0-9]+\.[A-Z]\w+", name)
-    return bool(named) or any(map(_names_modules, recorded.values()))
+    match = isinstance(name, str) and re.fullmatch(r"[a-z_0-9]+\.[A-Z]\w+", name)
+    return bool(match) or any(map(_names_modules, recorded.values()))
 
 
 def _write_or_check_config(path: Path, config: dict[str, Any], environment: dict[str, Any]) -> None:
@@ -341,11 +341,11 @@ def _check_answers(path: Path) -> None:
         recorded = parse_json(read_whole(metrics)) if metrics.is_file() else None
     except (OSError, ValueError):
         return  # unfinished, or metrics.json is damaged: it is written again, from the answers
-    wanted = recorded.get(_ANSWERS_HASH) if isinstance(recorded, dict) else None
+    digest = recorded.get(_ANSWERS_HASH) if isinstance(recorded, dict) else None
     answers = path / "answers.jsonl"
     if answers.is_file():
         check_size(answers)
-    if wanted is not None and (not answers.is_file() or digest_file(answers) != wanted):
+    if digest is not None and (not answers.is_file() or digest_file(answers) != digest):
         raise InputError(
             f"{answers} has changed since the run finished: its hash is not that in metrics.json. "
             "Restore it; or delete it and metrics.json, and run again: results that are in the "

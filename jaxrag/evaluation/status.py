@@ -53,8 +53,8 @@ class Status(NamedTuple):
 
 def run_directories(below: str | Path) -> list[Path]:
     """The run directories at or below a directory, by path; those within a run are its parts."""
-    found = {file.parent for file in Path(below).rglob("config.json") if _is_run(file)}
-    return sorted(path for path in found if not found & {*path.parents})
+    directories = {file.parent for file in Path(below).rglob("config.json") if _is_run(file)}
+    return sorted(path for path in directories if not directories & {*path.parents})
 
 
 def named_directories(names: Sequence[str | Path]) -> list[Path]:
@@ -64,24 +64,24 @@ def named_directories(names: Sequence[str | Path]) -> list[Path]:
     or a pattern such as "runs/*". Files and directories without runs are left out, which is told,
     as a pattern finds them, too. InputError if there is nothing of that name, or no run at all.
     """
-    found: dict[Path, None] = {}
+    directories: dict[Path, None] = {}
     for name in names:
         matched = glob.glob(str(name))  # noqa: PTH207  Path.glob takes no absolute patterns
         paths = [Path(name)] if Path(name).exists() else sorted(map(Path, matched))
         if not paths:
             beside = glob.glob(f"{glob.escape(str(Path(name).parent))}/*/")  # noqa: PTH207
-            near = difflib.get_close_matches(str(Path(name)), [one[:-1] for one in beside], 1)
+            near = difflib.get_close_matches(str(Path(name)), [place[:-1] for place in beside], 1)
             hint = f" Nearest: {near[0]}." if near else ""
             raise InputError(f"{name}: there is no such directory.{hint}")
         for path in paths:
-            own = [path] if (path / "config.json").is_file() else []
-            runs = run_directories(path) or own
-            found |= dict.fromkeys(runs)
+            itself = [path] if (path / "config.json").is_file() else []
+            runs = run_directories(path) or itself
+            directories |= dict.fromkeys(runs)
             if not runs and len([*names, *paths]) > 2:
                 tell(f"{path} is left out: it is no run directory, and none is below it")
-    if not found:
+    if not directories:
         raise InputError(f"{', '.join(map(str, names))}: no run directory, and none is below.")
-    return list(found)
+    return list(directories)
 
 
 def _is_run(file: Path) -> bool:
@@ -112,7 +112,7 @@ def status(
     newest = max(f.stat().st_mtime for f in path.iterdir() if f.name != ".lock")
     idle = max(0.0, (time.time() if now is None else now) - newest)
     missing = asked - len(run.records)
-    seconds = [float(one.get("spent", one["seconds"])) for one in run.timings.values()]
+    seconds = [float(timing.get("spent", timing["seconds"])) for timing in run.timings.values()]
     trigger = columns["trigger"][~np.isnan(columns["trigger"])]
     price = prices.get(name_of(run.config, "language_model"))
     spent = [price.of_question(line["cost"]) for line in run.records if price and "cost" in line]

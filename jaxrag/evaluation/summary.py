@@ -81,11 +81,11 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
         columns = [_scores(run) for run in members]
         reference = (found or [0])[0]
         names = labels(members)
-        for run, label, own in zip(members, names, columns, strict=True):
+        for run, label, scores in zip(members, names, columns, strict=True):
             compared, same = {}, dict[str, Interval]()
             notes = [f"{label}: {alarm}" for alarm in alarms.raised(run.records).values()]
             if run.judgements:
-                found = agreement(run.judgements, own[JUDGED], own["exact_match"])
+                found = agreement(run.judgements, scores[JUDGED], scores["exact_match"])
                 notes.append(f"{label}: {found}.")
             if calibration := run.config.get("calibration"):
                 notes.append(f"{label}: {calibration_text(calibration)}.")
@@ -93,10 +93,10 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                 ours, theirs = paired_rows(run, members[reference])
                 other = {name: values[theirs] for name, values in columns[reference].items()}
                 compared = {
-                    name: paired_difference(own[name][ours], other[name])
+                    name: paired_difference(scores[name][ours], other[name])
                     for name in ("exact_match", "f1")
                 }
-                defined = {name: ~np.isnan(own[name][ours]) for name in metrics.RETRIEVAL}
+                defined = {name: ~np.isnan(scores[name][ours]) for name in metrics.RETRIEVAL}
                 same = intervals(
                     {name: np.where(where, other[name], np.nan) for name, where in defined.items()}
                 )
@@ -110,8 +110,8 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     method=name_of(run.config, "method"),
                     dataset=name_of(run.config, "dataset"),
                     path=run.path,
-                    means=intervals(own, counts=_counts(run)) | precision.intervals(run.records),
-                    totals=metrics.totals(own),
+                    means=intervals(scores, counts=_counts(run)) | precision.intervals(run.records),
+                    totals=metrics.totals(scores),
                     answered=len(run.records) - errors,
                     errors=errors,
                     finished=run.finished,
@@ -194,12 +194,12 @@ def labels(runs: Sequence[RunRecords]) -> list[str]:
     ]
 
 
-def _baselines(runs: Sequence[RunRecords], wanted: str) -> list[int]:
+def _baselines(runs: Sequence[RunRecords], baseline: str) -> list[int]:
     """Places of the runs that are meant by a method, a label or a directory."""
-    path = Path(wanted).absolute()
+    path = Path(baseline).absolute()
     return [
         i
         for i, (run, label) in enumerate(zip(runs, labels(runs), strict=True))
-        if wanted in (name_of(run.config, "method"), label, run.path.name)
+        if baseline in (name_of(run.config, "method"), label, run.path.name)
         or run.path.absolute() == path
     ]

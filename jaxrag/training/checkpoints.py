@@ -114,7 +114,7 @@ class Checkpoints:
         if (step := self.newest) is None:
             return None
         where = self._directory / str(step)
-        wanted = flatten(template)
+        arrays = flatten(template)
         record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
         if not _is_sealed(record):
             raise _damaged(where, "the hash of its record differs")
@@ -123,44 +123,44 @@ class Checkpoints:
                 f"{where} was written by an earlier version of jaxrag, whose trainings cannot be "
                 "gone on with: use another directory."
             )
-        self._compare(where, wanted, record["arrays"])
+        self._compare(where, arrays, record["arrays"])
         abstract = {
             name: np.zeros(x.shape, x.dtype)
             if _is_of_one_process(x)
             else jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-            for name, x in wanted.items()
+            for name, x in arrays.items()
         }
-        read = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
-        found = {
-            name: jax.device_put(x, wanted[name].sharding) if isinstance(x, np.ndarray) else x
-            for name, x in read.items()
+        saved = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
+        placed = {
+            name: jax.device_put(x, arrays[name].sharding) if isinstance(x, np.ndarray) else x
+            for name, x in saved.items()
         }
-        if damaged := sorted(n for n, d in described(found).items() if d != record["arrays"][n]):
+        if damaged := sorted(n for n, d in described(placed).items() if d != record["arrays"][n]):
             raise _damaged(where, f"the checksum of {damaged[0]} differs")
         _log.info("resuming from step %d (%s)", step, where)
-        return Saved(step, unflatten(found, template), record["data"])
+        return Saved(step, unflatten(placed, template), record["data"])
 
     def _read(self, where: Path, step: int, **items: Any) -> Any:
-        shown = sys.unraisablehook
-        sys.unraisablehook = functools.partial(_show_but_abandoned_reads, shown)
+        hook = sys.unraisablehook
+        sys.unraisablehook = functools.partial(_show_but_abandoned_reads, hook)
         try:
-            found = self._manager.restore(step, args=ocp.args.Composite(**items))
+            restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         except Exception as error:  # Orbax raises what its parts happen to raise
             raise _damaged(where, str(error).strip().splitlines()[0][:200]) from error
-        sys.unraisablehook = shown  # after an error it stays: abandoned reads end later
-        return found
+        sys.unraisablehook = hook  # after an error it stays: abandoned reads end later
+        return restored
 
     def _compare(
-        self, where: Path, wanted: Mapping[str, Any], held: Mapping[str, Mapping[str, Any]]
+        self, where: Path, arrays: Mapping[str, Any], held: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Refuses a checkpoint whose arrays have other names, shapes or dtypes."""
-        for name in sorted(set(wanted) ^ set(held)):
-            kind = "lacks" if name in wanted else "also holds"
+        for name in sorted(set(arrays) ^ set(held)):
+            kind = "lacks" if name in arrays else "also holds"
             raise InputError(
                 f"{where} {kind} {name}: it is of another model or optimiser. Use the settings "
                 "that it was made with, or another directory."
             )
-        for name, array in wanted.items():
+        for name, array in arrays.items():
             shape, dtype = list(array.shape), str(array.dtype)
             if (held[name]["shape"], held[name]["dtype"]) != (shape, dtype):
                 raise InputError(
@@ -170,15 +170,15 @@ class Checkpoints:
                 )
 
 
-def _show_but_abandoned_reads(shown: Callable[[Any], Any], what: Any) -> None:
+def _show_but_abandoned_reads(hook: Callable[[Any], Any], unraisable: Any) -> None:
     """Shows an error of a thread, but not that of a read that Orbax began before another failed."""
-    if str(what.exc_value) != "Event loop is closed":
-        shown(what)
+    if str(unraisable.exc_value) != "Event loop is closed":
+        hook(unraisable)
 
 
 def _seal(record: Mapping[str, Any]) -> str:
     """The hash of a record, but for its seal."""
-    return digest(canonical({name: one for name, one in record.items() if name != "seal"}))
+    return digest(canonical({name: value for name, value in record.items() if name != "seal"}))
 
 
 def _is_sealed(record: Any) -> bool:
@@ -194,9 +194,9 @@ def _is_of_one_process(array: jax.Array) -> bool:
     return jax.process_count() > 1 and array.is_fully_addressable
 
 
-def _damaged(where: Path, what: str) -> InputError:
+def _damaged(where: Path, reason: str) -> InputError:
     return InputError(
-        f"{where} is damaged ({what}). Delete that directory; the same command then resumes from "
+        f"{where} is damaged ({reason}). Delete that directory; the same command then resumes from "
         "the previous checkpoint, if there is one."
     )
 

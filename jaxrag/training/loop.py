@@ -142,13 +142,13 @@ def fit(
     return state
 
 
-def _means_and_values(found: Evaluation) -> dict[str, Any]:
+def _means_and_values(evaluation: Evaluation) -> dict[str, Any]:
     """Means and values as they are logged: null where they are undefined."""
-    known = {name: values[~np.isnan(values)] for name, values in found.items()}
-    means = {name: round(float(v.mean()), 4) if len(v) else None for name, v in known.items()}
+    defined = {name: values[~np.isnan(values)] for name, values in evaluation.items()}
+    means = {name: round(float(v.mean()), 4) if len(v) else None for name, v in defined.items()}
     each = {
         name: [None if math.isnan(value) else round(value, 4) for value in values.tolist()]
-        for name, values in found.items()
+        for name, values in evaluation.items()
     }
     return {"watched": means, "each": each}
 
@@ -161,9 +161,9 @@ def _finite(metrics: Mapping[str, Any], step: int, saved: int | None) -> dict[st
     }
     for name, value in plain.items():
         if isinstance(value, float) and not math.isfinite(value):
-            kept = f"the newest checkpoint is that of step {saved}" if saved else "none is saved"
+            newest = f"the newest checkpoint is that of step {saved}" if saved else "none is saved"
             raise InputError(
-                f"Step {step}: {name} is {value}. Training stopped; {kept}. Use a lower "
+                f"Step {step}: {name} is {value}. Training stopped; {newest}. Use a lower "
                 "learning rate or a lower clip, or check the data of that step."
             )
     return plain
@@ -178,8 +178,8 @@ class _Log:
     def __init__(self, path: Path, start: int, track: Track | None) -> None:
         self._path, self._track, self._newest = path, track, start
         keep = read_steps if track is None else keep_steps
-        kept = keep(path, until=start or -1)
-        self.history = {line["step"]: line["watched"] for line in kept if "watched" in line}
+        lines = keep(path, until=start or -1)
+        self.history = {line["step"]: line["watched"] for line in lines if "watched" in line}
 
     @property
     def is_evaluated(self) -> bool:
@@ -203,10 +203,10 @@ def append_steps(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 def keep_steps(path: Path, *, until: int) -> list[dict[str, Any]]:
     """Removes the lines after a step, which an interruption lost; returns the others."""
-    kept = read_steps(path, until=until)
+    lines = read_steps(path, until=until)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "".join(map(_text, kept)))
-    return kept
+    write_text(path, "".join(map(_text, lines)))
+    return lines
 
 
 def read_steps(path: Path, *, until: float = math.inf) -> list[dict[str, Any]]:
@@ -214,15 +214,15 @@ def read_steps(path: Path, *, until: float = math.inf) -> list[dict[str, Any]]:
 
     InputError, naming file and line, where a line is not a step of a training.
     """
-    found = []
+    lines = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
         try:
-            found.append(_checked_step(parse_json(line.decode())))
+            lines.append(_checked_step(parse_json(line.decode())))
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{path}:{number}: not a step of a training ({error}); remove the line"
             ) from error
-    return [line for line in found if line["step"] <= until]
+    return [line for line in lines if line["step"] <= until]
 
 
 def _text(line: Mapping[str, Any]) -> str:
@@ -233,7 +233,7 @@ def _checked_step(line: Any) -> dict[str, Any]:
     if not isinstance(line, dict) or type(line.get("step")) is not int:
         raise TypeError("an object with a whole number 'step' is needed")
     for name, value in {**line.get("watched", {}), **line.get("each", {})}.items():
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None and not isinstance(one, (int, float)):
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None and not isinstance(item, (int, float)):
                 raise TypeError(f"{name!r} is not numeric")
     return line

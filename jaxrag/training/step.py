@@ -94,10 +94,10 @@ def training_mesh(
             "its rows divide those of the batch."
         )
     devices = jax.devices() if devices is None else devices
-    own: dict[int, list[Any]] = {}
+    by_process: dict[int, list[Any]] = {}
     for device in devices:
-        own.setdefault(device.process_index, []).append(device)
-    processes, most = len(own), min(map(len, own.values()))
+        by_process.setdefault(device.process_index, []).append(device)
+    processes, most = len(by_process), min(map(len, by_process.values()))
     fitting = [
         count
         for count in range(1, most + 1)
@@ -110,7 +110,7 @@ def training_mesh(
             "fsdp divides their number. Raise microbatch to a multiple of all devices, or lower "
             "fsdp."
         )
-    chosen = [device for some in own.values() for device in some[: max(fitting)]]
+    chosen = [device for some in by_process.values() for device in some[: max(fitting)]]
     if len(chosen) < len(devices):
         tell(
             f"training on {len(chosen)} of {len(devices)} devices, which divide a microbatch of "
@@ -158,8 +158,8 @@ def local_copy(tree: Tree, mesh: Mesh) -> Tree:
     here = NamedSharding(Mesh(np.array(devices), ("data",), axis_types=(AxisType.Auto,)), P())
 
     def local(array: jax.Array) -> jax.Array:
-        held = {shard.device: shard.data for shard in array.addressable_shards}
-        parts = [held[device] for device in devices]
+        shards = {shard.device: shard.data for shard in array.addressable_shards}
+        parts = [shards[device] for device in devices]
         return jax.make_array_from_single_device_arrays(array.shape, here, parts)
 
     return jax.tree.map(local, jax.device_put(tree, NamedSharding(mesh, P())))
@@ -265,8 +265,8 @@ def make_step(
     ) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(jax.random.key(seed, impl=mask_generator(mesh)), number)
         # without this, products would sum over a cut axis of parameters, and exchange their rows
-        whole = lax.with_sharding_constraint(state.params, NamedSharding(mesh, P()))
-        value, gradients = gradient(whole, parts, key)
+        params = lax.with_sharding_constraint(state.params, NamedSharding(mesh, P()))
+        value, gradients = gradient(params, parts, key)
         state = lax.with_sharding_constraint(
             descend(optimiser, state, gradients), shardings(state, mesh)
         )
@@ -282,8 +282,8 @@ def make_step(
 
     def update(state: TrainState, batch: Tree, number: int) -> tuple[TrainState, dict[str, Any]]:
         parts = microbatches(batch, microbatch, mesh)
-        state, found = program(state, parts, np.int32(number))
-        return state, {**found, **metrics(batch)}
+        state, values = program(state, parts, np.int32(number))
+        return state, {**values, **metrics(batch)}
 
     return TrainStep(begin, update, program, mesh)
 

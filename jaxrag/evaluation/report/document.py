@@ -89,9 +89,9 @@ def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
     """Facts for a page's head: devices, software versions and commits."""
     return once(
         {
-            "Device": [_device(one) for one in environments],
-            "Software": [_software(one) for one in environments],
-            "Commit": [str(one.get("commit") or "none")[:12] for one in environments],
+            "Device": [_device(machine) for machine in environments],
+            "Software": [_software(machine) for machine in environments],
+            "Commit": [str(machine.get("commit") or "none")[:12] for machine in environments],
         }
     )
 

@@ -44,8 +44,8 @@ def latex_file(parts: Mapping[str, str], note: str) -> str:
     """Several ``tabular`` by their names, with comments: the names, and how to read them."""
     comments = [r"Needs \usepackage{booktabs}.", note]
     lines = "".join(f"% {' '.join(text.splitlines())}\n" for text in comments)
-    named = (f"\n% {latex_text(name)}\n{table}" for name, table in parts.items())
-    return lines + "".join(named)
+    blocks = (f"\n% {latex_text(name)}\n{table}" for name, table in parts.items())
+    return lines + "".join(blocks)
 
 
 def _latex_row(cells: Sequence[LatexCell]) -> str:

@@ -80,8 +80,8 @@ def write_report(
     runs = [read_run(path) for path in run_dirs]
     for run in runs:
         if not run.records and "method" not in run.config:
-            if (own := run.path / "report.html").is_file():
-                raise InputError(f"{run.path} is no run of a method; its own report is {own}.")
+            if (report := run.path / "report.html").is_file():
+                raise InputError(f"{run.path} is no run of a method; its own report is {report}.")
             why = failure(run.path) or "see its log.jsonl"
             raise InputError(f"{run.path} stopped before its first step: {why}")
     table = summarise_read(runs, baseline=baseline)
@@ -130,11 +130,11 @@ def _title(runs: Sequence[RunRecords]) -> str:
     # without the settings that a sweep writes behind the name, as in "dtr threshold=1"
     words = ([word for word in method.split() if "=" not in word] for method in methods)
     stems = list(dict.fromkeys(map(" ".join, words)))
-    what = f"{len(stems)} methods" if stems[1:] else stems[0]
+    subject = f"{len(stems)} methods" if stems[1:] else stems[0]
     if not stems[1:] and methods[1:]:
-        what += f" at {len(methods)} settings"
+        subject += f" at {len(methods)} settings"
     where = " and ".join([", ".join(datasets[:-1]), datasets[-1]] if datasets[1:] else datasets)
-    return f"{what} on {where}"
+    return f"{subject} on {where}"
 
 
 def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
@@ -360,7 +360,7 @@ def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 def _need(needs: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
     """A bar for each gated run: its questions by the need of a search."""
-    found = [
+    bars = [
         (row.label, {kind: list(kinds.values()).count(kind) for kind in (*SKIPPED, *SEARCHED)})
         for row, kinds in zip(rows, needs, strict=True)
         if kinds
@@ -370,14 +370,14 @@ def _need(needs: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
         "vain: neither. Searched: repaired: No Retrieval is wrong, this is right; needless: both "
         "are right; in vain: both are wrong; harmed: only No Retrieval is right."
     )
-    return figures.stacked("Was the search needed?", found, note) if found else ""
+    return figures.stacked("Was the search needed?", bars, note) if bars else ""
 
 
 def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> tuple[list[str], str]:
     """Figures about u, and the explorer of its threshold; none below 10 direct answers."""
     u, right = metrics.direct_answers(runs[policy.source_of(runs)].records)
-    both = ~np.isnan(u) & ~np.isnan(right)
-    if both.sum() < policy.LEAST:
+    defined = ~np.isnan(u) & ~np.isnan(right)
+    if defined.sum() < policy.LEAST:
         return [], ""
     gates = [
         (i, row.label, threshold)
@@ -389,13 +389,13 @@ def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> tuple[list[
         for i, _, _ in gates
         if rows[i].means["exact_match"].n
     ]
-    others = [figures.uncertainty_histogram(u[both], right[both], gates)]
+    histograms = [figures.uncertainty_histogram(u[defined], right[defined], gates)]
     arms = policy.arms(runs, baseline=_reference(rows))
     if arms is None:
-        return others, ""
-    found = policy.settings(arms)
-    figure = figures.em_against_query_ratio(arms.always, policy.curve(found), recorded)
-    return others, explorer(arms, found, [row.label for row in rows], figure)
+        return histograms, ""
+    settings = policy.settings(arms)
+    figure = figures.em_against_query_ratio(arms.always, policy.curve(settings), recorded)
+    return histograms, explorer(arms, settings, [row.label for row in rows], figure)
 
 
 def _reference(rows: Sequence[Row]) -> int:

@@ -250,10 +250,10 @@ def elements(
     _, _, inner = file.getvalue().partition("<svg ")[2].partition(">\n")
     inner = inner.rpartition("</svg>")[0].replace("xlink:href", "href")
     rules = "".join(
-        f'[style*="{what}: {light[name]}"]{{{what}:{dark[name]}!important}}'
+        f'[style*="{attribute}: {light[name]}"]{{{attribute}:{dark[name]}!important}}'
         for name in light
-        for what in ("fill", "stroke")
-        if f"{what}: {light[name]}" in inner
+        for attribute in ("fill", "stroke")
+        if f"{attribute}: {light[name]}" in inner
     )
     return width, full, f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>{inner}"
 

@@ -158,25 +158,25 @@ def shown_metrics(rows: Sequence[Row], columns: Sequence[str] = ()) -> dict[str,
     """Metrics of a table in files, and headings: of ``columns``, or all that a run defines."""
     names = [name for name in HEADINGS if name != "pool_recall" and _shown(name, rows)]
     if columns:
-        names = [_by_name()[column] for column in columns if column not in DIFFERENCES]
+        names = [_metric_names()[column] for column in columns if column not in DIFFERENCES]
     return {name: HEADINGS[name] for name in names}
 
 
 def check_columns(columns: Sequence[str]) -> None:
     """Raises InputError for a name that is no column, with the nearest."""
-    known = [*_by_name(), *DIFFERENCES]
+    names = [*_metric_names(), *DIFFERENCES]
     for column in columns:
-        if column not in known:
-            near, *_ = difflib.get_close_matches(column, known, 1, 0)
+        if column not in names:
+            near, *_ = difflib.get_close_matches(column, names, 1, 0)
             raise InputError(
-                f"no column {column!r}; nearest: {near}. There are {', '.join(known)}."
+                f"no column {column!r}; nearest: {near}. There are {', '.join(names)}."
             )
 
 
-def _by_name() -> dict[str, str]:
+def _metric_names() -> dict[str, str]:
     """Metrics by the words of their headings, such as "em"."""
     words = {name: re.findall(r"\w+", heading.lower()) for name, heading in HEADINGS.items()}
-    return {"_".join(found): name for name, found in words.items()}
+    return {"_".join(heading): name for name, heading in words.items()}
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
@@ -300,15 +300,15 @@ def need_grid(
 ) -> Grid | None:
     """Questions of gated runs by the ``needs`` of a search, and where gold was lost."""
     lines, marked = [], places(runs)
-    for run, name, found in zip(runs, names, needs, strict=True):
-        counts = Counter(found.values())
-        where = Counter(lost(line) for line in run.records if line["question_id"] in found)
+    for run, name, kinds in zip(runs, names, needs, strict=True):
+        counts = Counter(kinds.values())
+        where = Counter(lost(line) for line in run.records if line["question_id"] in kinds)
         numbers = list[int]()
         for part in (SKIPPED, SEARCHED):
-            each = [counts[kind] for kind in part]
-            numbers += [sum(each), *each]
+            by_kind = [counts[kind] for kind in part]
+            numbers += [sum(by_kind), *by_kind]
         numbers += [where[kind] for kind in marked]
-        if found:
+        if kinds:
             lines.append((name, *(f"{count:,}" for count in numbers)))
     gold = [f"gold {kind}" for kind in marked]
     headings = ("was the search needed?", "skips", *SKIPPED, "searches", *SEARCHED, *gold)

@@ -88,8 +88,8 @@ def _verdict(gate: Mapping[str, Any]) -> str:
             f"the direct answer and “{gate['second'].get('text', '')}”, read from a passage that "
             f"the model wrote, {how}: {verdict}"
         )
-    said = f"“{gate['verdict']}”: " if gate.get("verdict") else ""
-    return f"{said}{verdict} ({name})"
+    quoted = f"“{gate['verdict']}”: " if gate.get("verdict") else ""
+    return f"{quoted}{verdict} ({name})"
 
 
 def _retrieval(trace: Mapping[str, Any], passages: Mapping[str, Passage]) -> Iterator[TraceStep]:

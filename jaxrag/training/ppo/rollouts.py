@@ -80,9 +80,9 @@ def sample_texts(
 ) -> list[Generation]:
     """A text for each source, sampled at temperature 1; a repeated source gets another seed."""
     turns = [sources[:i].count(source) for i, source in enumerate(sources)]
-    found: list[Any] = [None] * len(sources)
+    texts: list[Any] = [None] * len(sources)
     for turn in range(max(turns) + 1):
-        positions = [i for i, one in enumerate(turns) if one == turn]
+        positions = [i for i, t in enumerate(turns) if t == turn]
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), turn)
         some = model.generate(
             [sources[i] for i in positions],
@@ -90,9 +90,9 @@ def sample_texts(
             temperature=1.0,
             seed=int(jax.random.bits(key)),
         )
-        for position, one in zip(positions, some, strict=True):
-            found[position] = one
-    return found
+        for position, text in zip(positions, some, strict=True):
+            texts[position] = text
+    return texts
 
 
 def token_pairs(
@@ -100,7 +100,7 @@ def token_pairs(
 ) -> TokenPairs:
     """Sources, truncated before, and texts as the tokens that were sampled, not tokenised again."""
     rows = [source_tokens(student, source) for source in sources]
-    tokens = [one.tokens for one in texts]
+    tokens = [text.tokens for text in texts]
     return TokenPairs(*pad(rows, student.max_source), *pad(tokens, student.max_target))
 
 
@@ -108,34 +108,34 @@ def checked_rewards(
     rewards: Sequence[float], questions: Sequence[Question], step: int
 ) -> Float[np.ndarray, " b"]:
     """The rewards as float32; InputError if one is not finite, or not each question has one."""
-    found = np.asarray(rewards, np.float32)
-    if found.shape != (len(questions),):
+    values = np.asarray(rewards, np.float32)
+    if values.shape != (len(questions),):
         raise InputError(
-            f"Step {step}: the reward function gave rewards of shape {found.shape} for "
+            f"Step {step}: the reward function gave rewards of shape {values.shape} for "
             f"{len(questions)} texts; one number for each is needed."
         )
-    for reward, question in zip(found.tolist(), questions, strict=True):
+    for reward, question in zip(values.tolist(), questions, strict=True):
         if not np.isfinite(reward):
             raise InputError(
                 f"Step {step}: the reward of question {question.id} is {reward}. Training stopped "
                 "before learning from it; fix the reward function, and the same command resumes "
                 "from the newest checkpoint."
             )
-    return found
+    return values
 
 
 def truncated_examples(student: Student, examples: Sequence[PPOExample]) -> list[PPOExample]:
     """The examples, sources cut to ``max_source``; InputError without any, or for an empty one."""
     if not examples:
         raise InputError("There is no question to train on.")
-    found = [one._replace(source=truncate(student, one.source)) for one in examples]
-    for one in found:
-        if not one.source:
+    cut = [example._replace(source=truncate(student, example.source)) for example in examples]
+    for example in cut:
+        if not example.source:
             raise InputError(
-                f"Question {one.question.id}: its source is empty when cut to "
+                f"Question {example.question.id}: its source is empty when cut to "
                 f"{student.max_source} tokens: raise max_source."
             )
-    return found
+    return cut
 
 
 def mean_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -188,8 +188,8 @@ def make_step(module: Any, settings: PPOTraining) -> PPOStep:
         def parts(array: Array) -> Array:
             return array.reshape(-1, settings.batch, *array.shape[1:])
 
-        found = jax.lax.map(score_batch, jax.tree.map(parts, pairs))
-        return jax.tree.map(lambda array: array.reshape(-1, array.shape[-1]), found)
+        outputs = jax.lax.map(score_batch, jax.tree.map(parts, pairs))
+        return jax.tree.map(lambda array: array.reshape(-1, array.shape[-1]), outputs)
 
     def update(
         state: PPOState, rollouts: Rollouts, rows: Int[Array, " b"]
@@ -228,8 +228,8 @@ def _advantages(
     """Rewards, advantages and returns of each token."""
     where = target_mask(pairs)
 
-    def token_rewards(score: Array, own: Array, initial: Array, mask: Array) -> Array:
-        return ppo.token_rewards(score, own, initial, coefficient=coefficient, where=mask)
+    def token_rewards(score: Array, policy: Array, initial: Array, mask: Array) -> Array:
+        return ppo.token_rewards(score, policy, initial, coefficient=coefficient, where=mask)
 
     def estimate(rewards: Array, values: Array, mask: Array) -> ppo.Advantages:
         how = {"discount": settings.discount, "decay": settings.decay}

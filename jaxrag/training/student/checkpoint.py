@@ -44,8 +44,8 @@ def load_student(
     path, precision = locate(spec), compute_dtype(dtype)
     config, tokenizer = read_config(path), load_tokenizer(path)
     kind: Kind = "t5" if config.get("model_type") == "t5" else "decoder"
-    read = load_t5 if kind == "t5" else load_decoder
-    module, params = read(path, dtype=_FLOAT32)
+    load = load_t5 if kind == "t5" else load_decoder
+    module, params = load(path, dtype=_FLOAT32)
     ends = end_tokens(path, tokenizer)
     if isinstance(module, T5):
         end = module.config.eos_token_id
@@ -109,8 +109,8 @@ def _shape(sizes: NewT5, tokenizer: PreTrainedTokenizerFast, end: int) -> T5Conf
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, *roles: str) -> list[int]:
     """The tokenizer's special tokens by role ("eos", "pad", ...), without missing roles."""
-    found = [getattr(tokenizer, f"{role}_token_id") for role in roles]
-    return [token for token in found if isinstance(token, int)]
+    ids = [getattr(tokenizer, f"{role}_token_id") for role in roles]
+    return [token for token in ids if isinstance(token, int)]
 
 
 def _checked(student: Student, spec: str) -> Student:
@@ -119,16 +119,16 @@ def _checked(student: Student, spec: str) -> Student:
             f"max_source is {student.max_source} and max_target {student.max_target}; each must be "
             "at least 2."
         )
-    rows, known = student.module.config.vocab_size, len(student.tokenizer)
-    if known > rows:
+    rows, tokens = student.module.config.vocab_size, len(student.tokenizer)
+    if tokens > rows:
         raise InputError(
-            f"{spec}: its tokenizer has {known} tokens, its network {rows}: they are of different "
+            f"{spec}: its tokenizer has {tokens} tokens, its network {rows}: they are of different "
             "models. Put the checkpoint's own tokenizer files beside its weights."
         )
-    own = _tokens(student.tokenizer, "eos")
-    if student.end < 0 or (student.kind == "t5" and own not in ([], [student.end])):
+    ends = _tokens(student.tokenizer, "eos")
+    if student.end < 0 or (student.kind == "t5" and ends not in ([], [student.end])):
         raise InputError(
-            f"{spec}: the end token is {own or 'none'} in its tokenizer and "
+            f"{spec}: the end token is {ends or 'none'} in its tokenizer and "
             f"{student.end if student.end >= 0 else 'none'} in its config: both must have the same "
             "one. Put the checkpoint's own tokenizer files beside its weights."
         )

@@ -30,8 +30,8 @@ def decoder_states(module: Decoder, params: Any, pairs: TokenPairs) -> Float[Arr
     variables = {"params": params}
     cache = empty_cache(module.config, b, s + t, module.dtype, stacked=module.stacked)
     tokens = jnp.concatenate([pairs.source, pairs.target], axis=1)
-    found: Any = module.apply(variables, tokens, positions, where=where, cache=cache)
-    hidden = found[0]
+    outputs: Any = module.apply(variables, tokens, positions, where=where, cache=cache)
+    hidden = outputs[0]
     first = jnp.take_along_axis(hidden, (length - 1)[..., None], axis=1)
     return jnp.concatenate([first, hidden[:, s : s + t - 1]], axis=1)
 

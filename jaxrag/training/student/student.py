@@ -121,23 +121,23 @@ def encode(student: Student, inputs: Sequence[str], targets: Sequence[str]) -> T
     """
     shortened = [truncate(student, text) for text in inputs]
     sources = [source_tokens(student, text) for text in shortened]
-    wanted = [student.tokenizer.encode(text, add_special_tokens=False) for text in targets]
-    for name, texts, some in (("input", shortened, sources), ("target", targets, wanted)):
+    encoded = [student.tokenizer.encode(text, add_special_tokens=False) for text in targets]
+    for name, texts, some in (("input", shortened, sources), ("target", targets, encoded)):
         empty = [i for i, (t, part) in enumerate(zip(texts, some, strict=True)) if not (t and part)]
         if empty:
             raise InputError(
                 f"{len(empty)} of {len(some)} pairs have an empty {name}, the first is number "
                 f"{empty[0]}: remove them, or raise max_source if it leaves no room."
             )
-    whole = [[*tokens, student.end] for tokens in wanted]
+    ended = [[*tokens, student.end] for tokens in encoded]
     cut = sum(map(lambda a, b: a != b, shortened, inputs))
-    short = sum(len(tokens) > student.max_target for tokens in whole)
+    short = sum(len(tokens) > student.max_target for tokens in ended)
     if cut or short:
         _log.warning(
             "of %d pairs %d sources are cut to %d tokens and %d targets to %d",
-            len(whole), cut, student.max_source, short, student.max_target,
+            len(ended), cut, student.max_source, short, student.max_target,
         )  # fmt: skip
-    return TokenPairs(*pad(sources, student.max_source), *pad(whole, student.max_target))
+    return TokenPairs(*pad(sources, student.max_source), *pad(ended, student.max_target))
 
 
 def pad(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:

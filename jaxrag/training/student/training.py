@@ -91,14 +91,14 @@ class TextPair(NamedTuple):
 
 def tokenised(pairs: Sequence[TextPair], student: Student) -> TokenPairs:
     """All pairs, padded to the longest, so that every batch has one shape."""
-    found = encode(student, [one.input for one in pairs], [one.target for one in pairs])
+    encoded = encode(student, [pair.input for pair in pairs], [pair.target for pair in pairs])
 
     def wide(lengths: np.ndarray, limit: int) -> int:
         return min(-(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE, limit)
 
-    s = wide(found.source_length, student.max_source)
-    t = wide(found.target_length, student.max_target)
-    return found._replace(source=found.source[:, :s], target=found.target[:, :t])
+    s = wide(encoded.source_length, student.max_source)
+    t = wide(encoded.target_length, student.max_target)
+    return encoded._replace(source=encoded.source[:, :s], target=encoded.target[:, :t])
 
 
 def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
