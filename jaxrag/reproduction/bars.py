@@ -28,11 +28,11 @@ def bars(
     for data, outputs in results.items():
         drawn[data], numbers[data] = {}, {}
         for name, measure in measures.items():
-            if (one := measure(outputs)) is not None:
-                mean, low, high, n = one.interval
+            if (measured := measure(outputs)) is not None:
+                mean, low, high, n = measured.interval
                 drawn[data][name] = Interval(factor * mean, factor * low, factor * high, n)
-                values = {"values": one.values} if one.values else {}
-                point = {**one.interval._asdict(), **values, **means_of(one.seeds)}
+                values = {"values": measured.values} if measured.values else {}
+                point = {**measured.interval._asdict(), **values, **means_of(measured.seeds)}
                 numbers[data][name] = point if n else None
     names = [(legend or {}).get(name, name) for name in next(iter(drawn.values()))]
     return [Picture(plots.bars(title, drawn, legend=names, y_title=y_title), numbers)]
@@ -40,4 +40,4 @@ def bars(
 
 def means_of(seeds: Sequence[Measured]) -> dict[str, Any]:
     """The means of several seeds, as shares."""
-    return {"seeds": [one.interval.mean for one in seeds]} if seeds else {}
+    return {"seeds": [seed.interval.mean for seed in seeds]} if seeds else {}

@@ -35,7 +35,7 @@ def table_cells(
     measured = _Measured(table, printed, scale, results)
     cells: list[Cell] = []
     for number, row in enumerate(printed.rows):
-        facts = _facts(outputs for (other, _), outputs in results.items() if other == number)
+        facts = _facts(outputs for (n, _), outputs in results.items() if n == number)
         model = facts.get("model", "")
         same = not model or not row.generator or same_model(row.generator, model)
         for cell in measured.row(number):
@@ -85,11 +85,11 @@ class _Measured(NamedTuple):
                 cells.append(Cell(*place, printed, ours, doubt, comparable=False))
         yield from cells
         for metric, value in row.values.get(AVERAGE, {}).items():
-            own = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
-            means = [cell.ours.interval for cell in own if cell.ours and cell.ours.interval.n]
-            whole = own and len(means) == len(own)
-            mean = Measured(mean_interval(means, [c.column for c in own])) if whole else None
-            same = value if all(cell.column.same for cell in own) else None
+            parts = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
+            means = [cell.ours.interval for cell in parts if cell.ours and cell.ours.interval.n]
+            complete = parts and len(means) == len(parts)
+            mean = Measured(mean_interval(means, [c.column for c in parts])) if complete else None
+            same = value if all(cell.column.same for cell in parts) else None
             place = (number, Column(AVERAGE, ()), metric, units[metric])
             yield Cell(*place, same, mean, row.doubt(AVERAGE, metric), comparable=False)
 
@@ -105,7 +105,7 @@ class _Measured(NamedTuple):
         if metric in measures:
             return outputs.measure(measures[metric])
         name = self.printed.metric_of(metric, column.datasets[0] if column.same else "")
-        return None if name is None else outputs.measure(lambda one: one.scored().measure(name))
+        return None if name is None else outputs.measure(lambda seed: seed.scored().measure(name))
 
 
 def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
         )
         if cell.ours and cell.ours.seeds:
             lines[-1]["seeds"] = [
-                {**cell.scaled(one.interval)._asdict(), **_values_of(one, names)}
-                for one in cell.ours.seeds
+                {**cell.scaled(seed.interval)._asdict(), **_values_of(seed, names)}
+                for seed in cell.ours.seeds
             ]
             lines[-1]["sd"] = cell.deviations
     return {"ids": {data: [*names] for data, names in ids.items()}, "cells": lines}
@@ -158,8 +158,8 @@ def _values_of(ours: Measured | None, ids: Sequence[str]) -> dict[str, Any]:
     """Values in the order of ``ids``; empty for what is no mean over questions."""
     if ours is None or not ours.values:
         return {}
-    own = (ours.values.get(name) for name in ids)
-    return {"values": [None if value is None else round(value, 6) for value in own]}
+    values = (ours.values.get(name) for name in ids)
+    return {"values": [None if value is None else round(value, 6) for value in values]}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:

@@ -160,14 +160,14 @@ def memory_by_models(
     jobs: Mapping[Path, Job], published: PublishedModels, devices: Devices
 ) -> dict[str, dict[str, MemoryFit]]:
     """Memory of jobs by the language models that they load, and by the jobs' names."""
-    found: dict[str, dict[str, MemoryFit]] = {}
+    memory: dict[str, dict[str, MemoryFit]] = {}
     for path, job in jobs.items():
         if run := _run(job):
             models = [part for part in parts_in_use(job) if isinstance(part, Local | Vllm)]
             names = " and ".join(sorted({model.name for model in models})) or "servers' models"
             fit = _fit(job, run, dict.fromkeys(models), published, devices)
-            found.setdefault(names, {})[path.name] = fit
-    return found
+            memory.setdefault(names, {})[path.name] = fit
+    return memory
 
 
 def _fit(
@@ -266,10 +266,10 @@ def problems(
 
     Servers get no request; checkpoints below ``root``, the directories' parent, are made by jobs.
     """
-    found: dict[str, list[str]] = {}
+    messages: dict[str, list[str]] = {}
     for path, job in jobs.items():
         for message in dict.fromkeys(_problems(job, root, devices)):
-            found.setdefault(message, []).append(path.name)
+            messages.setdefault(message, []).append(path.name)
     for names, fits in memory_by_models(jobs, published, devices).items():
         if failing := [name for name, fit in fits.items() if not fit.fits]:
             message = (
@@ -277,8 +277,8 @@ def problems(
                 f"has {size_text(devices.memory)}: more devices (--tensor_parallel), "
                 "--quantization, --memory, --index_memory or --engine=server (docs/recipes.md)"
             )
-            found[message] = failing
-    return found
+            messages[message] = failing
+    return messages
 
 
 def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
@@ -300,11 +300,11 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
         # Exact serves instead of Scann
         if isinstance(part, Requiring) and not isinstance(part, Scann | Local):
             yield from _refusal(part.require)
-        if isinstance(part, Local | Vllm) and (wanted := device_count(part)) > devices.count:
-            yield f"{part.name} lies on {wanted} devices, and there are {devices.count}"
+        if isinstance(part, Local | Vllm) and (count := device_count(part)) > devices.count:
+            yield f"{part.name} lies on {count} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
-            for one in unbuilt(part, cache):
-                yield f"{one.name} is not built ({one.size}): {one.command}"
+            for build in unbuilt(part, cache):
+                yield f"{build.name} is not built ({build.size}): {build.command}"
         if isinstance(part, WikiDpr):
             yield from _refusal(lambda: part.is_imported(cache))  # noqa: B023
         if isinstance(part, QuestionFiles) and not Path(part.path).expanduser().exists():
@@ -358,14 +358,14 @@ def _line(name: str, needs: Sequence[Need], rates: Mapping[str, Rate]) -> tuple[
     asking = [need for need in needs if need.model]
     if not asking:
         return (name, f"{len(needs):,}", *[""] * (len(TOTALS) + 3))
-    asked = [need.questions for need in asking if need.questions is not None]
+    questions = [need.questions for need in asking if need.questions is not None]
     times = [need.seconds(rates) for need in asking]
     known = [seconds for seconds in times if seconds is not None]
     unknown = sum(need.costs is None for need in asking)
     return (
         name,
         f"{len(needs):,}",
-        _count(sum(asked) if asked else None),
+        _count(sum(questions) if questions else None),
         *(_count(_sum(asking, cost)) for cost in TOTALS),
         duration_text(sum(known)) if known else UNKNOWN,
         f"{unknown} of {len(asking)}" if unknown else "",
@@ -458,9 +458,9 @@ def _largest(memories: Iterable[Memory | None]) -> str:
     if not known:
         return UNKNOWN
     largest = max(known, key=lambda memory: memory.peak)
-    named = {"cache": "keys and values", "work": "activations"}
+    words = {"cache": "keys and values", "work": "activations"}
     parts = largest._asdict().items()
-    texts = (f"{size_text(size)} {named.get(name, name)}" for name, size in parts if size)
+    texts = (f"{size_text(size)} {words.get(name, name)}" for name, size in parts if size)
     return f"up to {size_text(largest.peak)} ({', '.join(texts)})"
 
 

@@ -61,15 +61,15 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
 def substitutes_of(values: Any) -> Substitutes:
     """The models and data that replace the paper's; InputError if one cannot be read."""
     fields = {field.name for field in dataclasses.fields(Substitutes)} - {"data", "folders"}
-    given = {name: getattr(values, name) or type(getattr(Substitutes, name))() for name in fields}
-    return read_substitutes(given, values.data)
+    flags = {name: getattr(values, name) or type(getattr(Substitutes, name))() for name in fields}
+    return read_substitutes(flags, values.data)
 
 
 def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
     """The parts named, without data sets that ``--data`` lacks; InputError if it lacks all."""
-    made: Any = declared.tables.get(name) or declared.figures[name]
+    part: Any = declared.tables.get(name) or declared.figures[name]
     printed = printed_tables().get(name)
-    datasets = (printed and printed.datasets) or made.datasets
+    datasets = (printed and printed.datasets) or part.datasets
     missing = substitutes_of(values).missing(datasets)
     if missing and len(missing) == len(datasets):
         raise InputError(
@@ -86,8 +86,8 @@ def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> 
         return
     work = work_of(declared, names, values)
     for name in names:
-        whole = parts_to_make(declared, name, values)[len(values.only) :]
-        add(declared, work, name, values.scale, whole)
+        parts = parts_to_make(declared, name, values)[len(values.only) :]
+        add(declared, work, name, values.scale, parts)
     flags = substitutes.unused(work.jobs.values())
     if work.jobs and flags:
         raise InputError(

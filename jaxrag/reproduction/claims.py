@@ -150,19 +150,19 @@ class Comparison(NamedTuple):
 def overall(comparisons: Sequence[Comparison]) -> Verdict:
     """Verdict on a claim: the worst of its comparisons' verdicts."""
     verdicts = {c.verdict for c in comparisons}
-    found: list[Verdict] = [verdict for verdict in _WORST_FIRST if verdict in verdicts]
-    return found[0] if found else "not measured"
+    ordered: list[Verdict] = [verdict for verdict in _WORST_FIRST if verdict in verdicts]
+    return ordered[0] if ordered else "not measured"
 
 
 def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
     """The comparisons of a claim, from the cells of its table in one record."""
     by_place = {(c.row, c.column, c.metric): c for c in cells}
-    wanted = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
-    columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
+    all_columns = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
+    columns = [column for column in dict.fromkeys(all_columns) if column.data != AVERAGE]
     compared: list[Comparison] = []
     for pair in _pairs(claim, printed):
-        each = [one for column in columns for one in _compare_on(column, pair, by_place)]
-        compared += [_averaged(pair, each)] if each and claim.over == "average" else each
+        parts = [c for column in columns for c in _compare_on(column, pair, by_place)]
+        compared += [_averaged(pair, parts)] if parts and claim.over == "average" else parts
     return _adjusted(compared)
 
 
@@ -181,10 +181,10 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
     against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
     against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
     for panel, series in pictures[claim.picture or claim.figure].items():
-        one = Comparison(f"{panel}, {claim.ours.label}, against {against}", claim.unit)
+        blank = Comparison(f"{panel}, {claim.ours.label}, against {against}", claim.unit)
         ours = measured(claim.ours.of(series))
         theirs = measured(claim.theirs.of(series)) if claim.theirs else claim.bound
-        compared.append(_measured(one, ours, theirs, claim.lower, claim.factor, claim.over_seeds))
+        compared.append(_measured(blank, ours, theirs, claim.lower, claim.factor, claim.over_seeds))
     return _adjusted(compared)
 
 
@@ -196,7 +196,7 @@ def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _measured(
-    one: Comparison,
+    comparison: Comparison,
     ours: Measured | None,
     theirs: Measured | float | None,
     lower: bool,
@@ -205,41 +205,41 @@ def _measured(
 ) -> Comparison:
     """A comparison with our difference: ours - factor * theirs, its sign turned for "lower"."""
     if ours is None or theirs is None:
-        return one
+        return comparison
     bounded, other = isinstance(theirs, float), theirs
     if not isinstance(other, Measured):
         other = Measured(Interval(other, other, other, ours.interval.n))
     sign = -1 if lower else 1
     mine, other = _times(sign, ours), _times(sign * factor, other)
-    each = np.array([v - other.values[n] for n, v in mine.values.items() if n in other.values])
-    seeds = len(each) if over_seeds else max(len(ours.seeds), len(other.seeds))
+    gaps = np.array([v - other.values[n] for n, v in mine.values.items() if n in other.values])
+    seeds = len(gaps) if over_seeds else max(len(ours.seeds), len(other.seeds))
     freedom = seeds - 1 if seeds > 1 else math.inf
-    if not len(each):
+    if not len(gaps):
         difference = _apart(mine.interval, other.interval)
     elif over_seeds:
-        difference = seed_interval(each)
+        difference = seed_interval(gaps)
     else:
         difference = paired(mine, other).interval
-    by_questions = len(each) and not over_seeds and seeds < 2
-    p = sign_flip_test(each) if by_questions else interval_p(*difference[:3], freedom=freedom)
+    by_questions = len(gaps) and not over_seeds and seeds < 2
+    p = sign_flip_test(gaps) if by_questions else interval_p(*difference[:3], freedom=freedom)
     flat = difference.low == difference.high
-    once = flat and (len(each) < 2 if over_seeds else not ours.values)
-    spread = [*ours.values.values()] if bounded else each
-    return one._replace(
+    once = flat and (len(gaps) < 2 if over_seeds else not ours.values)
+    spread = [*ours.values.values()] if bounded else gaps
+    return comparison._replace(
         ours=difference,
         p=math.nan if once else p,
-        paired=bool(len(each)) or bounded or once,
+        paired=bool(len(gaps)) or bounded or once,
         spread=float(np.std(spread, ddof=1)) if len(spread) > 1 else math.nan,
         freedom=freedom,
     )
 
 
-def _times(factor: float, one: Measured) -> Measured:
+def _times(factor: float, measured: Measured) -> Measured:
     """A value times a factor, in all its parts."""
-    mean, *ends = (factor * end for end in one.interval[:3])
-    values = {name: factor * value for name, value in one.values.items()}
-    seeds = tuple(_times(factor, seed) for seed in one.seeds)
-    return Measured(Interval(mean, *sorted(ends), n=one.interval.n), values, seeds)
+    mean, *ends = (factor * end for end in measured.interval[:3])
+    values = {name: factor * value for name, value in measured.values.items()}
+    seeds = tuple(_times(factor, seed) for seed in measured.seeds)
+    return Measured(Interval(mean, *sorted(ends), n=measured.interval.n), values, seeds)
 
 
 def _apart(ours: Interval, theirs: Interval) -> Interval:
@@ -288,8 +288,8 @@ class _Pair(NamedTuple):
     def comparison(self, subject: str, data: str, metric: str) -> Comparison:
         """A comparison without values yet."""
         bound, unit = f"{self.claim.bound:g}", self.printed.units[metric]
-        other = bound if self.theirs is None else self.printed.rows[self.theirs].label
-        return Comparison(f"{subject}, against {other}", unit, cell=(self.ours, data, metric))
+        reference = bound if self.theirs is None else self.printed.rows[self.theirs].label
+        return Comparison(f"{subject}, against {reference}", unit, cell=(self.ours, data, metric))
 
 
 def _pairs(claim: Claim, printed: PrintedTable) -> Iterator[_Pair]:
@@ -320,52 +320,52 @@ def _compare_on(
     column: Column, pair: _Pair, cells: Mapping[tuple[int, Column, str], Cell]
 ) -> Iterator[Comparison]:
     """The comparisons of two rows on a column, one for each metric."""
-    claim, own = pair.claim, {v: e for v, e in pair.effects.items() if v[0] in column.datasets}
-    for metric in dict.fromkeys(metric for _, metric in own):
-        effect = _mean([effect for (_, other), effect in own.items() if other == metric])
-        named = f", {metric}" if claim.metric == MEAN_OF_ALL else ""
-        one = pair.comparison(f"{column.heading}{named}", column.data, metric)
+    claim, effects = pair.claim, {v: e for v, e in pair.effects.items() if v[0] in column.datasets}
+    for metric in dict.fromkeys(metric for _, metric in effects):
+        effect = _mean([effect for (_, name), effect in effects.items() if name == metric])
+        suffix = f", {metric}" if claim.metric == MEAN_OF_ALL else ""
+        one = pair.comparison(f"{column.heading}{suffix}", column.data, metric)
         ours, theirs = (
-            None if row is None else _in_unit(cells.get((row, column, metric)))
+            None if row is None else _cell_value(cells.get((row, column, metric)))
             for row in (pair.ours, pair.theirs)
         )
         one = _measured(one, ours, claim.bound if pair.theirs is None else theirs, claim.lower)
         yield one._replace(printed=effect if column.same else None, needed=_needed(one, effect))
 
 
-def _in_unit(cell: Cell | None) -> Measured | None:
+def _cell_value(cell: Cell | None) -> Measured | None:
     """A cell's value in its table's unit; None if it was not measured."""
     if cell is None or cell.ours is None or cell.interval is None:
         return None
     return _times(100 if cell.unit in PERCENT else 1, cell.ours)
 
 
-def _averaged(pair: _Pair, each: Sequence[Comparison]) -> Comparison:
+def _averaged(pair: _Pair, parts: Sequence[Comparison]) -> Comparison:
     """The comparison of the means over columns."""
     effect = _mean([*pair.effects.values()])
-    one = pair.comparison("average", AVERAGE, pair.claim.metric)._replace(printed=effect)
-    means = [part.ours for part in each if part.ours is not None]
-    if len(means) < len(each):
-        return one
-    sets = [part.cell and part.cell[1] for part in each]
-    ours, once = mean_interval(means, sets), any(part.once for part in each)
-    freedom = min(part.freedom for part in each)
+    comparison = pair.comparison("average", AVERAGE, pair.claim.metric)._replace(printed=effect)
+    means = [part.ours for part in parts if part.ours is not None]
+    if len(means) < len(parts):
+        return comparison
+    sets = [part.cell and part.cell[1] for part in parts]
+    ours, once = mean_interval(means, sets), any(part.once for part in parts)
+    freedom = min(part.freedom for part in parts)
     # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
     # Metrics of the same questions: as if they rose and fell together.
-    pairs = list(zip(sets, each, strict=True))
+    pairs = list(zip(sets, parts, strict=True))
     spreads = (sum(p.spread for s, p in pairs if s == data) for data in dict.fromkeys(sets))
-    one = one._replace(
+    comparison = comparison._replace(
         ours=ours,
         p=math.nan if once else interval_p(*ours[:3], freedom=freedom),
         freedom=freedom,
-        paired=all(part.paired for part in each),
-        spread=math.hypot(*spreads) / len(each),
+        paired=all(part.paired for part in parts),
+        spread=math.hypot(*spreads) / len(parts),
     )
-    return one._replace(needed=_needed(one, effect))
+    return comparison._replace(needed=_needed(comparison, effect))
 
 
-def _needed(one: Comparison, effect: float | None) -> int | None:
-    decided = one.ours is None or one.ours.low > 0 or one.ours.high < 0
-    if decided or not effect or not one.spread > 0:
+def _needed(comparison: Comparison, effect: float | None) -> int | None:
+    decided = comparison.ours is None or comparison.ours.low > 0 or comparison.ours.high < 0
+    if decided or not effect or not comparison.spread > 0:
         return None
-    return needed_questions(one.spread, effect)
+    return needed_questions(comparison.spread, effect)

@@ -73,7 +73,7 @@ def judge(
     sizes = record.get("parameters") or {"": None}
     if not all(size is not None and size >= LEAST for size in sizes.values()):
         return []
-    name, found = record["name"], list[JudgedClaim]()
+    name, judged = record["name"], list[JudgedClaim]()
     cells = read_cells(record, file)
     for claim in claims:
         try:
@@ -88,16 +88,16 @@ def judge(
                 f"{file} does not fit the claim {claim.id} ({error!r}): make {name} again."
             ) from error
         if any(c.ours for c in compared):
-            found.append(JudgedClaim(claim, compared, record, file))
-    return found
+            judged.append(JudgedClaim(claim, compared, record, file))
+    return judged
 
 
 def word(verdict: str, record: Mapping[str, Any]) -> str:
     """A verdict in the words of a record: of the paper's models and data, or of others."""
-    return verdict if _of_paper(record) else _WORDS.get(verdict, verdict)
+    return verdict if _is_paper_setting(record) else _WORDS.get(verdict, verdict)
 
 
-def _of_paper(record: Mapping[str, Any]) -> bool:
+def _is_paper_setting(record: Mapping[str, Any]) -> bool:
     return record["scale"] == "paper" and not record.get("substitutes")
 
 
@@ -105,11 +105,11 @@ def claims_page(claims: Sequence[Claim | FigureClaim], workdir: Path, own: Path)
     """The page as Markdown, from the records in the folders of ``workdir``; it lies in ``own``."""
     names = dict.fromkeys(c.table if isinstance(c, Claim) else c.figure for c in claims)
     files = [file for name in names for file in result_files([workdir], name).values()]
-    judged = [one for file in files for one in judge(claims, read_result(file), file)]
-    judged.sort(key=lambda one: claims.index(one.claim))
+    judged = [item for file in files for item in judge(claims, read_result(file), file)]
+    judged.sort(key=lambda item: claims.index(item.claim))
     parts = [_HEAD, *([] if judged else [NONE])]
     for paper in PAPERS:
-        lines = [_line(one, own) for one in judged if one.claim.id.startswith(f"{paper}/")]
+        lines = [_line(item, own) for item in judged if item.claim.id.startswith(f"{paper}/")]
         if lines:
             name = next(t.paper for i, t in printed_tables().items() if i.startswith(paper))
             heads = ("claim", "in the paper", "result", "measured with")
@@ -125,13 +125,13 @@ def _line(judged: JudgedClaim, own: Path) -> tuple[str, str, str, str]:
         each = claim.metric == MEAN_OF_ALL and claim.over == "each"
         metric = ", each column" if each else f", {claim.metric.replace('_', ' ')}"
     models = ", ".join(map(shown_name, record.get("models", ())))
-    made = ", ".join(filter(None, (models, f"scale {record['scale']}", record["date"])))
+    setting = ", ".join(filter(None, (models, f"scale {record['scale']}", record["date"])))
     texts = [comparison_text(c, record) for c in judged.comparisons if c.ours]
     return (
         html_text(f"{claim.text} ({claim.source}{metric})"),
         printed,
         page.opening(_summary(judged), texts),
-        page.link(made, os.path.relpath(judged.file, own)),
+        page.link(setting, os.path.relpath(judged.file, own)),
     )
 
 
@@ -169,7 +169,7 @@ def comparison_text(c: Comparison, record: Mapping[str, Any]) -> str:
     parts += [f"n = {c.ours.n:,}"] if c.ours.n else []
     parts += [] if c.once else [f"p = {c.p:.2g}"]
     parts += ["measured once"] if c.once else [] if c.paired else ["not paired"]
-    if c.printed is not None and _of_paper(record):
+    if c.printed is not None and _is_paper_setting(record):
         parts.append(f"printed {c.printed:+.{_digits(c.unit)}f}")
     parts += [f"{c.needed:,} questions would decide"] if c.needed else []
     return html_text(f"{', '.join(parts)}: {word(c.verdict, record)}")

@@ -41,11 +41,11 @@ def in_group(group: Group, metric: Metric) -> Measure:
     def measure(results: Results) -> Measured:
         triggered = results.scored(JOB).measure("trigger").values
         run = results.scored(ALWAYS if group == "dq_retrieval" else JOB)
-        wanted = float(group == "non_dq_retrieval")
-        own = [triggered.get(name) == wanted for name in run.questions]
+        retrieves = float(group == "non_dq_retrieval")
+        inside = [triggered.get(name) == retrieves for name in run.questions]
         dataset = name_of(run.run.config, "dataset")
         column = metric if isinstance(metric, str) else metric(dataset)
-        return run.mean(np.where(own, run.scores[column], math.nan))
+        return run.mean(np.where(inside, run.scores[column], math.nan))
 
     return measure
 
@@ -69,13 +69,13 @@ def threshold_curves(
 ) -> list[Picture]:
     """Draws, over the threshold, EM of the accepted direct answers and the query ratio."""
     series = {job: (job,) for job in jobs}
-    numbers = _by_label(
+    numbers = _series_points(
         results,
         series,
         lambda outputs, job: _accepted(*direct_answers(outputs.scored(job).run.records)),
     )
     panels = [
-        plots.Panel(dataset, y_title, {job: _over_u(line, y) for job, line in by_job.items()})
+        plots.Panel(dataset, y_title, {job: _curve(line, y) for job, line in by_job.items()})
         for dataset, by_job in numbers.items()
         for y, y_title in (("mean", "EM without retrieval, %"), ("query_ratio", "query ratio, %"))
     ]
@@ -114,7 +114,7 @@ def gain_curves(
     """Draws each block's EM gains of retrieving among the questions with u up to the threshold."""
     pictures = []
     for block, gains in blocks.items():
-        numbers = _by_label(
+        numbers = _series_points(
             results,
             gains,
             lambda outputs, label: _gain_points(outputs, gains[label]),  # noqa: B023
@@ -122,9 +122,7 @@ def gain_curves(
         if not any(numbers.values()):
             continue
         panels = [
-            plots.Panel(
-                dataset, "EM gain, points", {n: _over_u(line) for n, line in points.items()}
-            )
+            plots.Panel(dataset, "EM gain, points", {n: _curve(line) for n, line in points.items()})
             for dataset, points in numbers.items()
         ]
         drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, gains))
@@ -141,7 +139,7 @@ def _with_band(points: Points) -> list[Float[np.ndarray, " p"]]:
     return [_percent(points, column) for column in ("mean", "low", "high")]
 
 
-def _over_u(points: Points, y: str = "mean") -> plots.Curve:
+def _curve(points: Points, y: str = "mean") -> plots.Curve:
     """A column in percent over the threshold; means have their intervals."""
     u = np.array([point["threshold"] for point in points], np.float64)
     return plots.Curve(u, *(_with_band(points) if y == "mean" else [_percent(points, y)]))
@@ -152,7 +150,7 @@ def _threshold_svg(title: str, panels: Sequence[plots.Panel], legend: Sequence[s
     return plots.curves(title, panels, x_title=x_title, log_x=True, legend=legend)
 
 
-def _by_label(
+def _series_points(
     results: Mapping[str, Results], series: Series, points: Callable[[Results, str], Points]
 ) -> dict[str, dict[str, Points]]:
     """The points of each distinct series, by data set and label."""
@@ -189,8 +187,8 @@ def _gain_points(results: Results, of: GainOf) -> Points:
     points = _accepted(u, gain)
     if points:
         inside = (u <= points[-1]["threshold"]) & ~np.isnan(gain)
-        named = zip(names, gain.tolist(), inside, strict=True)
-        points[-1]["values"] = {name: value for name, value, within in named if within}
+        rows = zip(names, gain.tolist(), inside, strict=True)
+        points[-1]["values"] = {name: value for name, value, within in rows if within}
     return points
 
 

@@ -110,8 +110,8 @@ def _state(name: str, declared: Declarations, directories: Sequence[Path]) -> st
 def _made(folder: str, record: Mapping[str, Any]) -> str:
     """A record's folder, date and minutes, which earlier versions did not record."""
     seconds = record.get("seconds")
-    known = isinstance(seconds, (int, float))
-    minutes = f"{seconds / 60:.1f} minutes" if known else "minutes unknown"
+    timed = isinstance(seconds, (int, float))
+    minutes = f"{seconds / 60:.1f} minutes" if timed else "minutes unknown"
     return f"{folder} on {record['date']}, {minutes}"
 
 
@@ -125,5 +125,5 @@ def parts_text(record: Mapping[str, Any]) -> str:
     parts = parts_of(record)
     if [] in parts:
         return ""
-    named = (f"--only={','.join(part)}" for part in parts)
-    return f"Made with {', then with '.join(named)}."
+    flags = (f"--only={','.join(part)}" for part in parts)
+    return f"Made with {', then with '.join(flags)}."

@@ -44,12 +44,12 @@ class Results:
     ):
         """Results in the jobs' directories; ``others`` are those of further seeds."""
         self.directories, self.row = directories, row
-        self.seeds = (self, *(Results(one, row) for one in others))
+        self.seeds = (self, *(Results(seed, row) for seed in others))
 
     @property
     def paths(self) -> list[Path]:
         """The directories of all jobs, by all seeds."""
-        return [path for one in self.seeds for path in one.directories.values()]
+        return [path for seed in self.seeds for path in seed.directories.values()]
 
     @property
     def there(self) -> bool:
@@ -58,7 +58,7 @@ class Results:
 
     def measure(self, measure: Measure) -> Measured:
         """What a measure finds, over the seeds."""
-        return over_seeds([measure(one) for one in self.seeds])
+        return over_seeds([measure(seed) for seed in self.seeds])
 
     def has(self, *jobs: str) -> bool:
         """Whether all these jobs were made; a part of a figure lacks some."""
@@ -103,9 +103,9 @@ def total_cost(results: Results) -> Measured:
             "jaxrag/evaluation/prices.py)."
         )
     price, records = listed[generator], results.scored().run.records
-    each = [len(records) * price.of_question(record.get("cost", {})) for record in records]
+    dollars = [len(records) * price.of_question(record.get("cost", {})) for record in records]
     names = (record["question_id"] for record in records)
-    return Measured(interval(np.array(each)), dict(zip(names, each, strict=True)))
+    return Measured(interval(np.array(dollars)), dict(zip(names, dollars, strict=True)))
 
 
 def wall_seconds(results: Results) -> Measured:
@@ -142,7 +142,7 @@ def describe_runs(
     """
     models, questions, thresholds = dict[str, Any](), set[int](), dict[str, None]()
     data = dict[str, dict[str, Any]]()
-    for outputs in (of_seed for one in results for of_seed in one.seeds):
+    for outputs in (of_seed for result in results for of_seed in result.seeds):
         for path in outputs.directories.values():  # a training's model is its reader
             model = _reader(jobs.get(path))
             models |= {model.name: model} if model else {}
@@ -151,11 +151,11 @@ def describe_runs(
             models |= {} if name == "unnamed" else {name: _reader(jobs[outputs.directories[job]])}
             questions.add(len(run.records))
             dataset = run.config["dataset"]
-            kept = {key: dataset[key] for key in ("passages", "identity") if key in dataset}
-            data[name_of(run.config, "dataset")] = kept
-            if found := run.config.get("calibration"):
+            facts = {key: dataset[key] for key in ("passages", "identity") if key in dataset}
+            data[name_of(run.config, "dataset")] = facts
+            if calibration := run.config.get("calibration"):
                 name = f"{run.config['method']['name']} on {run.config['dataset']['name']}"
-                thresholds[f"{name}: {calibration_text(found)}"] = None
+                thresholds[f"{name}: {calibration_text(calibration)}"] = None
     files = {
         name: path
         for name, model in models.items()

@@ -100,16 +100,16 @@ def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
 
 def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
     """One grid per metric, with a row for each printed row that has the metric."""
-    rows, made = shown_rows(cells, printed), []
+    rows, parts = shown_rows(cells, printed), []
     for metric in printed.metrics:
-        own = [cell for cell in rows.cells if cell.metric == metric]
-        columns, lines = columns_of(own), []
-        for number in dict.fromkeys(cell.row for cell in own):
-            texts = {cell.column: cell_text(cell) for cell in own if cell.row == number}
+        metric_cells = [cell for cell in rows.cells if cell.metric == metric]
+        columns, lines = columns_of(metric_cells), []
+        for number in dict.fromkeys(cell.row for cell in metric_cells):
+            texts = {cell.column: cell_text(cell) for cell in metric_cells if cell.row == number}
             lines.append((rows.labels[number], *(texts.get(column, "") for column in columns)))
         heads = (metric_label(metric, printed), *(column.heading for column in columns))
-        made += [Grid(heads, lines)] if lines else []
-    return made
+        parts += [Grid(heads, lines)] if lines else []
+    return parts
 
 
 def columns_of(cells: Sequence[Cell]) -> list[Column]:
@@ -126,12 +126,12 @@ def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
 
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """How many values of the rows that were run were measured and agree; the retriever, if one."""
-    left = {cell.row for cell in cells} - {cell.row for cell in cells if cell.interval}
+    missing = {cell.row for cell in cells} - {cell.row for cell in cells if cell.interval}
     cells = shown_rows(cells, printed).cells
     measured = [cell for cell in cells if cell.interval is not None]
     judged = [cell for cell in measured if cell.agrees is not None]
     text = f"{len(measured)} of {len(cells)} values measured"
-    text += f"; {len(left)} rows of the paper were not run" if left else ""
+    text += f"; {len(missing)} rows of the paper were not run" if missing else ""
     if judged:
         text += f"; {sum(bool(c.agrees) for c in judged)} of {len(judged)} agree with the paper"
     sizes = sorted({cell.interval.n for cell in measured if cell.interval})
@@ -139,8 +139,8 @@ def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
         text += f"; n = {n} questions"
     retrievers = {cell.retriever for cell in measured if cell.retriever}
-    named = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
-    return f"{text}; retriever: {retrievers.pop()}." if named else f"{text}."
+    single = len(retrievers) == 1 and not any(name.startswith(TRAINED) for name in retrievers)
+    return f"{text}; retriever: {retrievers.pop()}." if single else f"{text}."
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
@@ -164,7 +164,7 @@ def setting_text(record: Mapping[str, Any]) -> str:
     """The scale, and all models, data and settings that are not the paper's."""
     changes = [*record.get("substitutes", ()), *record.get("settings", ())]
     limit = [f"first {record['limit']:,} questions"] if record.get("limit") else []
-    sizes = {one["passages"] for one in record.get("data", {}).values() if one.get("passages")}
+    sizes = {data["passages"] for data in record.get("data", {}).values() if data.get("passages")}
     if limit and len(sizes) == 1:
         limit = [f"{limit[0]} over {sizes.pop():,} passages"]
     return "; ".join([f"scale {record['scale']}", *changes, *limit])

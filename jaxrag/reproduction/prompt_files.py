@@ -80,7 +80,7 @@ class RoleCheck(NamedTuple):
 
 def check_roles(ours: prompts.PromptSet, own: prompts.PromptSet) -> dict[str, RoleCheck]:
     """What a file has otherwise than its set, by the roles, and "passages" for their layout."""
-    found = {
+    checks = {
         role: _check_role(template, own.roles[role])
         if role in own.roles
         else RoleCheck(("the role is missing",))
@@ -90,7 +90,7 @@ def check_roles(ours: prompts.PromptSet, own: prompts.PromptSet) -> dict[str, Ro
     if ours.joiner != own.joiner:
         form += (f"joiner {own.joiner!r} (ours {ours.joiner!r})",)
     same = (ours.passage, ours.joiner) == (own.passage, own.joiner)
-    return {**found, "passages": RoleCheck(inputs, form, same)}
+    return {**checks, "passages": RoleCheck(inputs, form, same)}
 
 
 def _check_fields(ours: str, own: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -117,8 +117,8 @@ def _check_role(ours: prompts.Template, own: prompts.Template) -> RoleCheck:
         form += (f"{count} demonstrations (ours {len(ours.demonstrations)})",)
     text = f"{own.system}{own.user}{own.demonstrations}"
     if (own.parse == "tags") != ("<answer>" in text):
-        asked = "asks for <answer>" if "<answer>" in text else "does not ask for <answer>"
-        form += (f"{asked}, and parse is {own.parse!r}",)
+        request = "asks for <answer>" if "<answer>" in text else "does not ask for <answer>"
+        form += (f"{request}, and parse is {own.parse!r}",)
     return RoleCheck(inputs, form, ours == own)
 
 

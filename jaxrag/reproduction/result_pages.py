@@ -129,8 +129,8 @@ def _facts(
         lacking = [row_label(r, printed) for r in rows if not declaration.without(r.method, scale)]
         told.append(f"Not run: {'; '.join(lacking)}" if lacking else "")
     texts = ". ".join(markdown_text(text) for text in first if text)
-    made = "" if cells else f" `{record.get('command', '')}`"
-    head = f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){made}\n"
+    suffix = "" if cells else f" `{record.get('command', '')}`"
+    head = f"**{markdown_text(address.partition('/')[0])}**: {texts}. [Record]({address}){suffix}\n"
     more = [html_text(text) for text in told if text]
     return f"{head}\n{page.opening('machine, settings, and what was not run', more)}\n"
 
@@ -145,20 +145,20 @@ def _matrix(
     """A table whose cells open: rows of the paper, columns of data sets."""
     rows = page.shown_rows(cells, printed)
     compared: dict[Any, list[str]] = {}
-    for c in (c for one in judge(claims, record, file) for c in one.comparisons if c.ours):
+    for c in (c for judged in judge(claims, record, file) for c in judged.comparisons if c.ours):
         compared.setdefault(c.cell, []).append(comparison_text(c, record))
     columns = page.columns_of(rows.cells)
-    heads, shown = [""], []
+    heads, by_column = [""], []
     for column in columns:
         own = {cell.metric for cell in rows.cells if cell.column == column}
         metrics = [metric for metric in printed.metrics if metric in own]
-        shown.append(metrics if len(metrics) < 3 else metrics[:1])
-        labels = " / ".join(metric_label(metric, printed) for metric in shown[-1])
+        by_column.append(metrics if len(metrics) < 3 else metrics[:1])
+        labels = " / ".join(metric_label(metric, printed) for metric in by_column[-1])
         heads.append(f"{html_text(column.heading)}<br>{html_text(labels)}")
     lines = []
     for number, label in rows.labels.items():
         line = [html_text(label)]
-        for column, metrics in zip(columns, shown, strict=True):
+        for column, metrics in zip(columns, by_column, strict=True):
             own = [c for c in rows.cells if (c.row, c.column) == (number, column) and c.interval]
             values = [our_text(cell)[0] for cell in own if cell.metric in metrics]
             facts = list(_details(own, printed, compared, record, file))

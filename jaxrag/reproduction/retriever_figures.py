@@ -25,11 +25,11 @@ _ACCURACY = "rag_accuracy"  # as evaluated along trainings
 def of_retriever(number: int, metric: str) -> Measure:
     """Measures a metric of one of the retrievers that `JOB`, a `RetrieverComparison`, compares."""
 
-    def of_seed(one: Results) -> Measured:
-        values = read_metric(one.directories[JOB], number, metric)
+    def seed_value(seed: Results) -> Measured:
+        values = read_metric(seed.directories[JOB], number, metric)
         return Measured(interval(np.array([*values.values()])), values)
 
-    return lambda results: results.measure(of_seed)
+    return lambda results: results.measure(seed_value)
 
 
 def accuracy_curves(
@@ -46,11 +46,11 @@ def accuracy_curves(
     numbers, panels = {}, []
     for dataset, outputs in results.items():
         logs = {
-            label: [read_training(one.directories[label]) for one in outputs.seeds]
+            label: [read_training(seed.directories[label]) for seed in outputs.seeds]
             for label in labels
         }
-        paired = len({_evaluated(log) for own in logs.values() for log in own}) == 1
-        numbers[dataset] = {label: _points(own, paired) for label, own in logs.items()}
+        paired = len({_evaluated(log) for seeds in logs.values() for log in seeds}) == 1
+        numbers[dataset] = {label: _points(seeds, paired) for label, seeds in logs.items()}
         curves = {
             label: plots.Curve([p["progress"] for p in line], [p["mean"] for p in line])
             for label, line in numbers[dataset].items()
@@ -74,7 +74,7 @@ def _points(seeds: Sequence[TrainingLog], with_values: bool) -> list[dict[str, A
     last = evaluated[0][-1][0]
     points: list[dict[str, Any]] = []
     for of_seeds in zip(*evaluated, strict=False):
-        measured = over_seeds([Measured(interval(v), _by_number(v)) for _, v in of_seeds])
+        measured = over_seeds([Measured(interval(v), _numbered(v)) for _, v in of_seeds])
         mean, low, high, n = measured.interval
         shares = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high}
         progress = 100 * of_seeds[0][0] / last
@@ -85,7 +85,7 @@ def _points(seeds: Sequence[TrainingLog], with_values: bool) -> list[dict[str, A
     return points
 
 
-def _by_number(values: Float[np.ndarray, " q"]) -> dict[str, float]:
+def _numbered(values: Float[np.ndarray, " q"]) -> dict[str, float]:
     """The values that are defined, by the number of the question."""
     return {str(n): value for n, value in enumerate(values.tolist()) if not np.isnan(value)}
 

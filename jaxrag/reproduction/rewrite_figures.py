@@ -37,7 +37,7 @@ WEIGHTED = RewardScheme().name
 
 def best_fixed_k(results: Results) -> Measured:
     """The K that scores best on the test questions; its interval is over bootstrap samples."""
-    scores = _of_table(read_table(results.directories[JOB])).scores
+    scores = _table_scores(read_table(results.directories[JOB])).scores
     drawn = 1 + resampled_means(scores).argmax(axis=1)
     low, high = np.quantile(drawn, ENDS)
     best = 1 + int(scores.mean(axis=0).argmax())
@@ -56,12 +56,12 @@ def under_penalty(column: Literal["correct", "k"]) -> Measure:
         scheme = RewardScheme(penalty=float(results.row.other["penalty_lambda"])).name
         table = read_table(results.directories[REWARDS])
         chosen = chosen_k(results.directories[JOB], scheme)
-        each = chosen.astype(np.float64)
+        scores = chosen.astype(np.float64)
         if column == "correct":
             correct = table.correct[~table.train]
-            each = correct[np.arange(len(correct)), chosen - 1]
-        means = each.mean(axis=0)
-        values = dict(zip(_of_table(table).ids, means.tolist(), strict=True))
+            scores = correct[np.arange(len(correct)), chosen - 1]
+        means = scores.mean(axis=0)
+        values = dict(zip(_table_scores(table).ids, means.tolist(), strict=True))
         if np.ptp(means) == 0 and column == "k":  # its interval would be that of a share
             return Measured(Interval(means[0], means[0], means[0], len(means)), values)
         return Measured(interval(means), values)
@@ -102,7 +102,7 @@ def strategies(results: Mapping[tuple[int, str], Results]) -> list[Picture]:
     """
     panels, numbers = [], {}
     for (_, data), outputs in results.items():
-        by_order, y_title = _by_k(outputs)
+        by_order, y_title = _strategy_scores(outputs)
         points = {order: scores.points() for order, scores in by_order.items()}
         arms = max(map(len, points.values()))
         means = {order: [100 * point["mean"] for point in line] for order, line in points.items()}
@@ -122,7 +122,7 @@ def strategies(results: Mapping[tuple[int, str], Results]) -> list[Picture]:
 _WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
 
 
-def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
+def _strategy_scores(results: Results) -> tuple[dict[str, _Scores], str]:
     """The scores of each strategy, and the name of the score: F1 of open questions, or accuracy."""
     ranked = read_table(results.directories[JOB])
     is_open = bool((ranked.f1 != ranked.correct).any())
@@ -131,10 +131,10 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
         _answered(results, job, column) for job in results.directories if job.startswith("random")
     ]
     by_order = {
-        "Top-K": _of_table(ranked),
+        "Top-K": _table_scores(ranked),
         "Worse-K": _answered(results, "worst", column),
         "Random-K": _mean_of(random),
-        "Rewriter-K": _of_table(read_table(results.directories["generated"])),
+        "Rewriter-K": _table_scores(read_table(results.directories["generated"])),
     }
     for name, job in {"ARS-RAG": "ars", "RAG": "rag"}.items():
         values = results.scored(job).measure("f1" if is_open else "exact_match").values
@@ -142,7 +142,7 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
     return by_order, "F1 %" if is_open else "accuracy %"
 
 
-def _of_table(table: RewardTable) -> _Scores:
+def _table_scores(table: RewardTable) -> _Scores:
     """The printed scores of the test questions by K: F1 of open questions, else accuracy."""
     is_open = bool((table.f1 != table.correct).any())
     ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
@@ -183,7 +183,7 @@ def rewards_by_epoch(title: str, results: Mapping[str, Results]) -> list[Picture
                 curves[label + suffix] = over_seeds(values)
                 mean, std = values.mean(0).tolist(), seeds_std(values).tolist()
                 record[part + suffix] = {"mean": mean, "std": std}
-                ends = [_of_seeds(values[:, at]) for at in (0, -1)]
+                ends = [_seed_mean(values[:, at]) for at in (0, -1)]
                 record[f"{part}, first and last{suffix}"] = ends
         panel_title = f"{dataset}, {' and '.join(dict.fromkeys(seeds))} seeds"
         panels.append(plots.Panel(panel_title, "weighted reward", curves))
@@ -191,7 +191,7 @@ def rewards_by_epoch(title: str, results: Mapping[str, Results]) -> list[Picture
     return [Picture(plots.curves(title, panels, x_title="epoch"), numbers)]
 
 
-def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
+def _seed_mean(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
     """The mean over seeds with its interval and its values by seed."""
     by_seed = {str(seed): value for seed, value in enumerate(values.tolist())}
     return {**seed_interval(values)._asdict(), "values": by_seed}
@@ -215,7 +215,7 @@ def kept_histograms(
             label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
             by_k = {str(k): count for k, count in enumerate(counts, 1)}
             panels[f"{label}: mean {chosen.mean():.1f}"] = by_k
-            few = _Scores(_of_table(table).ids, (chosen <= table.arms / 2).mean(0)[:, None])
+            few = _Scores(_table_scores(table).ids, (chosen <= table.arms / 2).mean(0)[:, None])
             numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
             numbers[label]["at most half"] = few.points()[0]
     return [Picture(plots.histograms(title, panels, x_title="K"), numbers)]

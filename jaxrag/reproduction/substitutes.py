@@ -107,8 +107,8 @@ class Substitutes:
             "dense encoders": self.encoder,
             "rerankers": self.reranker,
         }
-        named = {what: shown_name(short_name(name)) for what, name in models.items() if name}
-        parts = [f"{name} for {what}" for what, name in named.items()]
+        names = {role: shown_name(short_name(name)) for role, name in models.items() if name}
+        parts = [f"{name} for {role}" for role, name in names.items()]
         parts += [f"{self.index} search"] if self.index else []
         parts += [f"{Path(other).name} for {name}" for name, other in self.data.items()]
         parts += [f"folders of {Path(self.folders).name} for the sets"] if self.folders else []
@@ -122,8 +122,8 @@ class Substitutes:
         flags = [
             f"--data={name}={other}" for name, other in self.data.items() if other not in places
         ]
-        whole = {"data": self.folders, "corpus": self.corpus}
-        return flags + [f"--{flag}={value}" for flag, value in whole.items() if value and not data]
+        paths = {"data": self.folders, "corpus": self.corpus}
+        return flags + [f"--{flag}={value}" for flag, value in paths.items() if value and not data]
 
     def missing(self, datasets: Collection[str]) -> list[str]:
         """The data sets that have no folder in `folders`."""
@@ -156,11 +156,11 @@ class Substitutes:
         field, role = _ROLES.get(type(settings), ("model", "reader"))
         if role == "reader" and not _is_generator(getattr(settings, field, None)):
             return settings
-        wanted = {"judge": self.judge, "rewriter": self.rewriter}.get(role) or self.reader
-        if not wanted:
+        model = {"judge": self.judge, "rewriter": self.rewriter}.get(role) or self.reader
+        if not model:
             return settings
-        own = role != "reader" and wanted == self.reader  # None: the run's
-        return dataclasses.replace(settings, **{field: None if own else Local(wanted)})
+        inherits = role != "reader" and model == self.reader  # None: the run's
+        return dataclasses.replace(settings, **{field: None if inherits else Local(model)})
 
     def _index(self, index: Any) -> Any:
         if self.index == "bm25":
@@ -176,17 +176,17 @@ class Substitutes:
     def _data(self, data: Benchmark | Folder) -> Any:
         """Data in place of a published set, or of the folder of its name at scale small."""
         name = data.name if isinstance(data, Benchmark) else Path(data.path).name
-        published, other = SETS.get(name), self.data.get(name) or self._folder(name)
+        published, substitute = SETS.get(name), self.data.get(name) or self._folder(name)
         if published is None:
             return data
-        if other in SETS:
-            published = SETS[other]
+        if substitute in SETS:
+            published = SETS[substitute]
             split = data.split if data.split in published.splits else ""
-            data = Benchmark(other, split, data.corpus if isinstance(data, Benchmark) else "")
-        elif other:
+            data = Benchmark(substitute, split, data.corpus if isinstance(data, Benchmark) else "")
+        elif substitute:
             split = "train" if data.split == "train" != published.evaluated else "queries"
             task = published.task if published.task in ("yes_no", "fact_checking") else "open"
-            data = Folder(other, split, task=task)
+            data = Folder(substitute, split, task=task)
         corpus = self.corpus
         if corpus.startswith(GOLD):
             if isinstance(data, Folder):
@@ -213,9 +213,9 @@ def read_substitutes(given: Mapping[str, Any], data: Sequence[str]) -> Substitut
     by_set: dict[str, str] = {}
     folders = [text for text in data if "=" not in text]
     for text in data:
-        name, equals, other = text.partition("=")
-        if equals and by_set.setdefault(name, other) != other:
-            raise InputError(f"--data replaces {name} by {by_set[name]} and by {other}: give one.")
+        name, equals, value = text.partition("=")
+        if equals and by_set.setdefault(name, value) != value:
+            raise InputError(f"--data replaces {name} by {by_set[name]} and by {value}: give one.")
     if len(folders) > 1 or (folders and not Path(folders[0]).is_dir()):
         raise InputError(
             f"--data is {', '.join(folders)}: give SET=FOLDER, SET=NAME of a published set, or one "

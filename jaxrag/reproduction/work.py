@@ -74,12 +74,12 @@ class Work:
         by_seed: list[dict[str, Path]] = []
         for seed in range(seeds):
             more = (self.sizes or place[0], self.ratio, seed)
-            made = {
+            directories = {
                 name: self.add(lambda to, make=make: make(Setting(*place, to, *more)), seed)  # noqa: B023
                 for name, make in makers.items()
             }
-            by_seed.append(made)
-            if self._trained.isdisjoint(made.values()):
+            by_seed.append(directories)
+            if self._trained.isdisjoint(directories.values()):
                 break
         return by_seed
 
@@ -92,9 +92,9 @@ class Work:
         needed: list[Path] = []
 
         def directory(job: Job) -> Path:
-            named = canonical(describe_job(job))
-            own = (path for path in needed if json.dumps(str(path))[1:-1] in named)
-            needed.append(self._place(job, tuple(own), seed))
+            text = canonical(describe_job(job))
+            paths = (path for path in needed if json.dumps(str(path))[1:-1] in text)
+            needed.append(self._place(job, tuple(paths), seed))
             return needed[-1]
 
         return self._place(self._limited(make(directory)), tuple(needed), seed)
@@ -124,12 +124,12 @@ class Work:
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
         """The directories and those that they need, in an order that loads each model seldom."""
         needed: set[Path] = set()
-        left = list(wanted)
-        while left:
-            path = left.pop()
+        todo = list(wanted)
+        while todo:
+            path = todo.pop()
             if path not in needed:
                 needed.add(path)
-                left += self.needs[path]
+                todo += self.needs[path]
         order, loaded = list[Path](), set[Any]()
         rest = {path: _models(job) for path, job in self.jobs.items() if path in needed}
         while rest:
@@ -216,8 +216,8 @@ def add_row(
     makers = {
         name: functools.partial(make, row) for name, make in {JOB: line.job, **line.others}.items()
     }
-    made, *others = work.add_all(makers, (scale, dataset, data), work.seeds)
-    return Results(made, row, others)
+    directories, *others = work.add_all(makers, (scale, dataset, data), work.seeds)
+    return Results(directories, row, others)
 
 
 def add_table(
@@ -230,12 +230,12 @@ def add_table(
     for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
             in_row = table.values(row)
-            own = [name for name in column.datasets if name in in_row and name in datasets]
-            left = row.generator in generators and row.retriever in retrievers
-            left = left and row.method in methods and not table.without(row.method, scale)
-            if own and left:
-                made = add_row(work, table, row, scale, own[0], column.data)
-                results[number, column.data] = made
+            used = [name for name in column.datasets if name in in_row and name in datasets]
+            included = row.generator in generators and row.retriever in retrievers
+            included = included and row.method in methods and not table.without(row.method, scale)
+            if used and included:
+                outputs = add_row(work, table, row, scale, used[0], column.data)
+                results[number, column.data] = outputs
     return results
 
 
@@ -259,8 +259,8 @@ def chosen(
     A name after "-" is left out; of a kind of which ``only`` names nothing, all are left.
     InputError if a name is none of these.
     """
-    named: dict[str, set[str]] = {kind: set() for kind in kinds}
-    left: dict[str, set[str]] = {kind: set() for kind in kinds}
+    included: dict[str, set[str]] = {kind: set() for kind in kinds}
+    excluded: dict[str, set[str]] = {kind: set() for kind in kinds}
     for text in only:
         name = text.removeprefix("-")
         matching = {kind: _meant(kind, name, parts) for kind, parts in kinds.items()}
@@ -272,10 +272,10 @@ def chosen(
             )
             raise InputError(f"{whole} has no {name!r}: its {'; its '.join(texts)}.")
         for kind, parts in matching.items():
-            (left if text.startswith("-") else named)[kind] |= parts
+            (excluded if text.startswith("-") else included)[kind] |= parts
     return [
-        [part for part in dict.fromkeys(parts) if part not in left[kind]
-         and (not named[kind] or part in named[kind])]
+        [part for part in dict.fromkeys(parts) if part not in excluded[kind]
+         and (not included[kind] or part in included[kind])]
         for kind, parts in kinds.items()
     ]  # fmt: skip
 
@@ -286,12 +286,12 @@ def _meant(kind: str, name: str, parts: Sequence[str | None]) -> set[str]:
     Of methods and series, all that begin with it; of models, the whole name, or all that have it
     as a part, such as "7B".
     """
-    known = set(filter(None, parts))
+    names = set(filter(None, parts))
     if kind in ("methods", "series"):
-        return {part for part in known if part == name or part.startswith(f"{name}_")}
-    if name in known or kind == "data sets":
-        return known & {name}
-    return {part for part in known if name in re.split(r"[-_+\s]|:(?=\S)", part)}
+        return {part for part in names if part == name or part.startswith(f"{name}_")}
+    if name in names or kind == "data sets":
+        return names & {name}
+    return {part for part in names if name in re.split(r"[-_+\s]|:(?=\S)", part)}
 
 
 def add_figure(
@@ -307,6 +307,6 @@ def add_figure(
     for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
         place = (scale, column.datasets[0], column.data)
         makers = {job: make for job, make in figure.jobs.items() if job in jobs}
-        made, *others = work.add_all(makers, place, work.seeds if figure.seeds else 1)
-        results[column.heading] = Results(made, None, others)
+        directories, *others = work.add_all(makers, place, work.seeds if figure.seeds else 1)
+        results[column.heading] = Results(directories, None, others)
     return results

@@ -45,8 +45,8 @@ class CostRow(NamedTuple):
 def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, float] | None:
     """Expected costs of a question, averaged over kinds, by name or method; None if unknown."""
     table, prompts = read_table(TABLE), run.method.reader.prompts
-    own, general = _bare(run.name), run.method.name
-    rows = [table.get((own, prompts, k)) or table.get((general, prompts, k)) for k in kinds]
+    specific, general = _bare(run.name), run.method.name
+    rows = [table.get((specific, prompts, k)) or table.get((general, prompts, k)) for k in kinds]
     if not rows or None in rows:
         return None
     weights = [count / sum(kinds.values()) for count in kinds.values()]
@@ -73,8 +73,8 @@ def rows_of(path: str | Path) -> Iterator[CostRow]:
     for record in run.records:
         if "error" not in record:
             trace = record["trace"]
-            read = len(trace.get("selected", {}).get("ids", ()))
-            costs.setdefault(trace["task"], []).append({**record["cost"], "passages": read})
+            passages = len(trace.get("selected", {}).get("ids", ()))
+            costs.setdefault(trace["task"], []).append({**record["cost"], "passages": passages})
     for kind, each in costs.items():
         names = sorted({name for cost in each for name in cost})
         means = {n: round(sum(cost.get(n, 0) for cost in each) / len(each), 2) for n in names}

@@ -21,8 +21,8 @@ _imported: dict[str, FileState] = {}  # the user's modules that config files hav
 
 def load(spec: str, *, kind: Any = Job) -> Any:
     """The job of a config file, ``PATH`` or ``PATH:VARIANT``; InputError if it has no such job."""
-    given, _, variant = spec.partition(":")
-    path = find(given)
+    name, _, variant = spec.partition(":")
+    path = find(name)
     module = load_module(path)
     with explained(path):
         make = getattr(module, "get_config", None)
@@ -30,9 +30,9 @@ def load(spec: str, *, kind: Any = Job) -> Any:
             raise InputError(f"{path} defines no get_config(variant).")
         job = make(variant) if variant else make()
     if not isinstance(job, kind):
-        wanted = f"{kind.__module__}.{kind.__name__}"
+        needed = f"{kind.__module__}.{kind.__name__}"
         raise InputError(
-            f"get_config of {path} returned {type(job).__name__}, not a {wanted}: give a config of "
+            f"get_config of {path} returned {type(job).__name__}, not a {needed}: give a config of "
             "that kind."
         )
     return job
@@ -56,8 +56,8 @@ def load_module(path: str) -> Any:
     users = (str(Path.cwd()), str(Path(path).absolute().parent))
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""
-        others = name.startswith("jaxrag.") or "site-packages" in file
-        if file.startswith(users) and not others and Path(file).is_file():
+        library = name.startswith("jaxrag.") or "site-packages" in file
+        if file.startswith(users) and not library and Path(file).is_file():
             _imported[name] = FileState.of(file)
     return module
 
@@ -79,12 +79,12 @@ def find(path: str) -> str:
     if Path(path).is_file():
         return path
     folder, *rest = Path(path).parts or ("",)
-    own = Path(__file__).parents[1].joinpath(folder, *rest)
-    if folder == "configs" and own.is_file():
-        return str(own)
+    installed = Path(__file__).parents[1].joinpath(folder, *rest)
+    if folder == "configs" and installed.is_file():
+        return str(installed)
     package = Path(__file__).parents[1]
-    known = sorted(str(file.relative_to(package)) for file in package.glob("configs/[a-z]*.py"))
-    near, *_ = difflib.get_close_matches(path[:100], known, 1, 0)
+    files = sorted(str(file.relative_to(package)) for file in package.glob("configs/[a-z]*.py"))
+    near, *_ = difflib.get_close_matches(path[:100], files, 1, 0)
     raise InputError(
         f"no config file {path}; nearest: {near}. Each paper has one in configs/; the baselines "
         "are in configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
@@ -103,8 +103,8 @@ def explained(path: str) -> Iterator[None]:
         lines = [step.lineno for step in steps if Path(step.filename) == Path(path).absolute()]
         line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
         where = f"{path}, line {line}" if line else path
-        what = " ".join(str(error).split())
-        shown = what if len(what) < _QUOTED else f"{what[:_QUOTED]}..."
+        text = " ".join(str(error).split())
+        quoted = text if len(text) < _QUOTED else f"{text[:_QUOTED]}..."
         raise InputError(
-            f"{where}: {type(error).__name__}: {shown}. Correct that file; configs/ has examples."
+            f"{where}: {type(error).__name__}: {quoted}. Correct that file; configs/ has examples."
         ) from error

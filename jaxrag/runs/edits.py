@@ -60,24 +60,24 @@ def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
     try:
         return _edited(value, split, type(value), name)
     except _UnknownSettingError as error:
-        known = [*settings(value, name), *error.known]
+        names = [*settings(value, name), *error.known]
         last = f".{error.name.rpartition('.')[2]}"
-        same = [one for one in known if one.endswith(last)]  # elsewhere, such as deeper
-        near = difflib.get_close_matches(error.name, same or known, 1, 0)
+        same = [setting for setting in names if setting.endswith(last)]  # elsewhere, such as deeper
+        near = difflib.get_close_matches(error.name, same or names, 1, 0)
         raise InputError(f"no setting --{error.name}; the nearest is --{near[0]}") from None
 
 
 def settings(value: Any, name: str) -> dict[str, Any]:
     """All settings in a tree of dataclasses by their dotted names, parents before children."""
-    found, entries = {}, {}
+    flat, entries = {}, {}
     if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
         entries = {str(number): entry for number, entry in enumerate(value)}
     elif dataclasses.is_dataclass(value):
-        entries = {one: getattr(value, one) for one in _fields(value) if hasattr(value, one)}
+        entries = {key: getattr(value, key) for key in _fields(value) if hasattr(value, key)}
     for field, entry in entries.items():
-        found[f"{name}.{field}"] = entry
-        found |= settings(entry, f"{name}.{field}")
-    return found
+        flat[f"{name}.{field}"] = entry
+        flat |= settings(entry, f"{name}.{field}")
+    return flat
 
 
 def _fields(kind: Any) -> list[str]:
@@ -105,25 +105,25 @@ def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
     kind = value if isinstance(value, type) else type(value)
     own = kind.__module__.startswith("config_")  # of a file of the user's own: errors name its line
     with explained(inspect.getfile(kind)) if own else contextlib.nullcontext():
-        given = _edited_fields(value, below, name)
+        values = _edited_fields(value, below, name)
         if not isinstance(value, type):
-            return dataclasses.replace(value, **given)
+            return dataclasses.replace(value, **values)
         for field in _fields(kind):
-            if field not in given and _current(kind, field) is _REQUIRED:
+            if field not in values and _current(kind, field) is _REQUIRED:
                 raise InputError(
                     f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too."
                 )
-        return kind(**given)
+        return kind(**values)
 
 
-def _given(hint: Any, given: Any, name: str) -> Any:
+def _given(hint: Any, value: Any, name: str) -> Any:
     """A new value, or the class to construct, for a field of type ``hint``."""
-    if not dataclasses.is_dataclass(given) or isinstance(given, type):
-        return _read(hint, given if isinstance(given, str) else str(given), name)
-    if not any(_fits(type(given), one) for one in _without_none(hint)):
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return _read(hint, value if isinstance(value, str) else str(value), name)
+    if not any(_fits(type(value), part) for part in _without_none(hint)):
         allowed = _listed(choices(hint)) if choices(hint) else str(hint)
-        raise InputError(f"--{name} is a {class_name(type(given))}; allowed: {allowed}.")
-    return given
+        raise InputError(f"--{name} is a {class_name(type(value))}; allowed: {allowed}.")
+    return value
 
 
 def _fits(kind: type, hint: Any) -> bool:
@@ -134,29 +134,29 @@ def _fits(kind: type, hint: Any) -> bool:
 def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[str, Any]:
     """New values of changed fields; ``value`` is a dataclass, or a class to construct."""
     kind = value if isinstance(value, type) else type(value)
-    hints, found, known = get_type_hints(kind), {}, _fields(kind)
-    if () in below.get("data", {}) and "limit" in known and "limit" not in below:
-        found["limit"] = _current(kind, "limit")
+    hints, values, fields = get_type_hints(kind), {}, _fields(kind)
+    if () in below.get("data", {}) and "limit" in fields and "limit" not in below:
+        values["limit"] = _current(kind, "limit")
     for field, changes in below.items():
-        if field not in known:
-            raise _UnknownSettingError(f"{name}.{field}", [f"{name}.{one}" for one in known])
-        found[field] = _edited(_current(value, field), changes, hints[field], f"{name}.{field}")
-    return found
+        if field not in fields:
+            raise _UnknownSettingError(f"{name}.{field}", [f"{name}.{key}" for key in fields])
+        values[field] = _edited(_current(value, field), changes, hints[field], f"{name}.{field}")
+    return values
 
 
 def _current(value: Any, field: str) -> Any:
     """The value of a field; of a class, the field's default."""
     if not isinstance(value, type):
         return getattr(value, field)
-    found = value.__dataclass_fields__[field]
-    return found.default if found.default_factory is _REQUIRED else found.default_factory()
+    spec = value.__dataclass_fields__[field]
+    return spec.default if spec.default_factory is _REQUIRED else spec.default_factory()
 
 
 def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: str) -> tuple:
     numbers = [str(number) for number in range(len(value))]
     for number in below:
         if number not in numbers:
-            raise _UnknownSettingError(f"{name}.{number}", [f"{name}.{one}" for one in numbers])
+            raise _UnknownSettingError(f"{name}.{number}", [f"{name}.{n}" for n in numbers])
     hints = _item_hints(_without_none(hint)[0], len(value))
     return tuple(
         _edited(entry, below.get(number, {}), item, f"{name}.{number}")
@@ -176,7 +176,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _without_none(hint: Any) -> tuple[Any, ...]:
-    return tuple(one for one in _alternatives(hint) if one is not type(None))
+    return tuple(part for part in _alternatives(hint) if part is not type(None))
 
 
 def _read(hint: Any, text: str, name: str) -> Any:
@@ -184,20 +184,20 @@ def _read(hint: Any, text: str, name: str) -> Any:
     if text == "None" and type(None) in _alternatives(hint):
         return None
     sets = SETS if DataSettings in _without_none(hint) else ()
-    if found := {**choices(hint), **{one: Benchmark(one) for one in sets}}:
-        if text not in found and ".py:" in text:
+    if options := {**choices(hint), **{key: Benchmark(key) for key in sets}}:
+        if text not in options and ".py:" in text:
             return _own_class(hint, text, name)
-        if text not in found:
-            near = difflib.get_close_matches(text, found, 1, 0)[0]
+        if text not in options:
+            near = difflib.get_close_matches(text, options, 1, 0)[0]
             if sets and os.path.isdir(text):  # noqa: PTH112 - of a long text, too
                 near = f"--{name}=Folder --{name}.path={text}"
             near = f"{text}:CLASS" if text.endswith(".py") else near
-            raise InputError(f"--{name} is {text!r}; allowed: {_listed(found)}. Nearest: {near}.")
-        return found[text]
+            raise InputError(f"--{name} is {text!r}; allowed: {_listed(options)}. Nearest: {near}.")
+        return options[text]
     allowed = []
-    for one in _without_none(hint):
+    for part in _without_none(hint):
         try:
-            return _read_plain(one, text, name)
+            return _read_plain(part, text, name)
         except ValueError as error:
             allowed.append(str(error))
     raise InputError(f"--{name} is {text!r}; allowed: {' or '.join(allowed)}.")
@@ -208,13 +208,13 @@ def _own_class(hint: Any, text: str, name: str) -> type:
     file, _, wanted = text.rpartition(":")
     if not Path(file).expanduser().is_file():
         raise InputError(f"--{name} is {text!r}: there is no file {file}.")
-    found = vars(load_module(str(Path(file).expanduser())))
-    kinds = {n: one for n, one in found.items() if _is_settings(one, found["__name__"])}
+    members = vars(load_module(str(Path(file).expanduser())))
+    kinds = {n: value for n, value in members.items() if _is_settings(value, members["__name__"])}
     if wanted not in kinds:
-        known = f"it has {_listed(kinds)}" if kinds else "it defines none"
-        raise InputError(f"--{name} is {text!r}: {file} has no dataclass {wanted}; {known}.")
-    if not any(_fits(kinds[wanted], one) for one in _without_none(hint)):
-        wants = [n for one in _without_none(hint) for n in _members(one)]
+        contents = f"it has {_listed(kinds)}" if kinds else "it defines none"
+        raise InputError(f"--{name} is {text!r}: {file} has no dataclass {wanted}; {contents}.")
+    if not any(_fits(kinds[wanted], part) for part in _without_none(hint)):
+        wants = [n for part in _without_none(hint) for n in _members(part)]
         lacks = [n for n in wants if not _has(kinds[wanted], n)]
         missing = f"it lacks {', '.join(lacks)}" if lacks else "a method has other parameters"
         raise InputError(f"--{name} is {text!r}, which does not fit there: {missing}.")
@@ -224,10 +224,10 @@ def _own_class(hint: Any, text: str, name: str) -> type:
 def _read_plain(hint: Any, text: str, name: str) -> Any:
     """``text`` as a value of a type other than a dataclass; ValueError that says what is one."""
     if get_origin(hint) is Literal:
-        known = {str(one): one for one in get_args(hint)}
-        if text not in known:
-            raise ValueError(_listed(known))
-        return known[text]
+        allowed = {str(value): value for value in get_args(hint)}
+        if text not in allowed:
+            raise ValueError(_listed(allowed))
+        return allowed[text]
     if get_origin(hint) is tuple:
         return _read_items(hint, text, name)
     if hint is bool:
@@ -254,7 +254,7 @@ def _read_items(hint: Any, text: str, name: str) -> tuple:
     if len(hints) != len(parts):
         raise ValueError(f"{len(hints)} values with commas between them")
     pairs = enumerate(zip(hints, parts, strict=True))
-    return tuple(_read(one, part, f"{name}.{number}") for number, (one, part) in pairs)
+    return tuple(_read(item_hint, part, f"{name}.{number}") for number, (item_hint, part) in pairs)
 
 
 def _listed(names: Any) -> str:
@@ -266,11 +266,11 @@ def _listed(names: Any) -> str:
 def choices(hint: Any) -> dict[str, type]:
     """The dataclasses that fit a field of some type, by name; empty if it takes plain values."""
     kinds = []
-    for one in _without_none(hint):
-        if dataclasses.is_dataclass(one):
-            kinds.append(one)
-        elif getattr(one, "_is_protocol", False):
-            kinds += [kind for kind in _dataclasses() if _satisfies(kind, one)]
+    for part in _without_none(hint):
+        if dataclasses.is_dataclass(part):
+            kinds.append(part)
+        elif getattr(part, "_is_protocol", False):
+            kinds += [kind for kind in _dataclasses() if _satisfies(kind, part)]
     return {class_name(kind): kind for kind in kinds}
 
 
@@ -288,11 +288,11 @@ def _dataclasses() -> list[type]:
         for name in (f"jaxrag.{row}", *(module.name for module in within)):
             with contextlib.suppress(ImportError):  # an optional dependency is missing
                 importlib.import_module(name)
-    found = []
+    kinds = []
     for name, module in list(sys.modules.items()):
         if name.startswith(("jaxrag.", "config_")):
-            found += [one for one in vars(module).values() if _is_settings(one, name)]
-    return found
+            kinds += [value for value in vars(module).values() if _is_settings(value, name)]
+    return kinds
 
 
 def _is_settings(value: Any, module: str) -> bool:
@@ -320,18 +320,18 @@ def _has(kind: type, name: str) -> bool:
 
 
 def _members(protocol: type) -> dict[str, Any]:
-    found = {}
+    collected = {}
     for base in protocol.__mro__:
         if getattr(base, "_is_protocol", False) and base is not Protocol:
             members = {**dict.fromkeys(vars(base).get("__annotations__", ())), **vars(base)}
-            found |= {n: m for n, m in members.items() if n == "__call__" or n[:1] != "_"}
-    return found
+            collected |= {n: m for n, m in members.items() if n == "__call__" or n[:1] != "_"}
+    return collected
 
 
 def _returns(given: Any, wanted: Any) -> bool:
     """Whether a method's return type can be the protocol's; true unless both are plain classes."""
     try:
-        kind, expected = (get_type_hints(one).get("return") for one in (given, wanted))
+        kind, expected = (get_type_hints(method).get("return") for method in (given, wanted))
     except NameError:  # a type that is imported for type checkers only
         return True
     if not isinstance(kind, type) or not isinstance(expected, type):

@@ -67,10 +67,10 @@ class Judge:
         if not answers:
             raise InputError(f"{run} has no answer to a question with gold answers: run it first.")
         tools = Tools(LanguageModelTool(self._load()))
-        asked = {ident: line for ident, line in answers.items() if line["prediction"].strip()}
-        found = {
-            one.id: _judgement(one, template.words)
-            for one in self._replies(asked, tools, f"judging {run}")
+        judged = {ident: line for ident, line in answers.items() if line["prediction"].strip()}
+        results = {
+            outcome.id: _judgement(outcome, template.words)
+            for outcome in self._replies(judged, tools, f"judging {run}")
         }
         record = {
             "judge": self.model.name,
@@ -78,23 +78,23 @@ class Judge:
             "prompts": self.prompts,
             "prompt": dataclasses.asdict(template),
             "judgements": {
-                ident: {"prediction": line["prediction"], **found.get(ident, {"correct": False})}
+                ident: {"prediction": line["prediction"], **results.get(ident, {"correct": False})}
                 for ident, line in answers.items()
             },
         }
         write_text(run / FILE, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        return sum("error" in one for one in found.values())
+        return sum("error" in result for result in results.values())
 
     def _replies(
-        self, asked: Mapping[str, Mapping[str, Any]], tools: Tools, label: str
+        self, answers: Mapping[str, Mapping[str, Any]], tools: Tools, label: str
     ) -> Iterator[QuestionOutcome]:
         """The model's reply about each answer, by the question's id."""
         store = Store(store_path(self.store, self.cache))
         try:
-            with progress(len(asked), label) as advance:
+            with progress(len(answers), label) as advance:
                 for outcome in Scheduler(store, live=self.live).run(
                     (ident, functools.partial(self._reply, line, tools))
-                    for ident, line in asked.items()
+                    for ident, line in answers.items()
                 ):
                     advance(1)
                     yield outcome
@@ -122,6 +122,6 @@ def _judgement(outcome: QuestionOutcome, words: tuple[str, ...]) -> dict[str, An
     """Whether the reply begins with the word for a correct answer; None if with neither."""
     if outcome.error is not None:
         return {"correct": None, "error": f"{type(outcome.error).__name__}: {outcome.error}"}
-    said = first_word(outcome.value.lower())
-    correct = {word.strip().lower(): word == words[0] for word in words}.get(said)
+    verdict = first_word(outcome.value.lower())
+    correct = {word.strip().lower(): word == words[0] for word in words}.get(verdict)
     return {"correct": correct, "reply": outcome.value}

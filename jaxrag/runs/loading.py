@@ -84,8 +84,8 @@ def _files(settings: Any) -> Iterator[Path]:
         path = locate(settings) if settings.startswith("package:") else path.expanduser()
         if path.is_file():
             yield from gguf_parts(path)
-        found = (one for depth in ("*", "*/*") for one in path.glob(depth))
-        yield from sorted(one for one in found if one.is_file())
+        files = (file for depth in ("*", "*/*") for file in path.glob(depth))
+        yield from sorted(file for file in files if file.is_file())
 
 
 @once
@@ -115,14 +115,14 @@ class Kept(Generic[Given, Result]):
         self._function, self._state, self._newest = function, state, newest
         self._kept: dict[Any, tuple[object, Result]] = {}
 
-    def __call__(self, settings: Any, *given: Given.args, **named: Given.kwargs) -> Result:
+    def __call__(self, settings: Any, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         """The kept result if it is still valid, otherwise a new one."""
-        state = self._state(settings, *given, **named)
+        state = self._state(settings, *args, **kwargs)
         if settings not in self._kept or self._kept[settings][0] != state:
             if self._kept.pop(settings, None) or (self._newest and self._kept):
                 self._kept = {} if self._newest else self._kept
                 gc.collect()
-            self._kept[settings] = state, self._function(settings, *given, **named)
+            self._kept[settings] = state, self._function(settings, *args, **kwargs)
         return self._kept[settings][1]
 
     def cache_clear(self, keep: Collection[Any] = ()) -> None:
@@ -218,7 +218,7 @@ def _index_lock(passages: Passages, cache: Path) -> Path:
 def describe(value: Any) -> Any:
     """Settings as plain JSON; "is" names a dataclass, or the method whose Config it is."""
     if isinstance(value, tuple):
-        return [describe(one) for one in value]
+        return [describe(part) for part in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     kind, settings = type(value).__name__, cast(Any, value)
@@ -228,6 +228,6 @@ def describe(value: Any) -> Any:
 
 def describe_job(job: Any) -> dict[str, Any]:
     """A job's fields as plain JSON; "prompt_files" has digests of the user's own prompt files."""
-    found = {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
-    own = prompts.own_files(found)
-    return {**found, "prompt_files": own} if own else found
+    fields = {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
+    files = prompts.own_files(fields)
+    return {**fields, "prompt_files": files} if files else fields

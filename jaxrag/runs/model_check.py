@@ -79,7 +79,7 @@ class Replies(NamedTuple):
     @property
     def answers(self) -> list[str]:
         """The parsed answers."""
-        return [parse_answer(one.text, self.template.parse) for one in self.generations]
+        return [parse_answer(reply.text, self.template.parse) for reply in self.generations]
 
 
 def reader_of(method: Method) -> Reader:
@@ -96,13 +96,13 @@ def shown_prompts(
     model: LanguageModel, reader: Reader, roles: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Roles of a reader's prompts (() for all), each with an example as the model sees it."""
-    known, encode = prompts.load(reader.prompts), encoder_of(model)
-    passages = known.render([_PASSAGE])
+    prompt_set, encode = prompts.load(reader.prompts), encoder_of(model)
+    passages = prompt_set.render([_PASSAGE])
     fields = {name: "..." for names in prompts.FIELDS.values() for name in names}
     optional = {name: "1" for names in prompts.OPTIONAL.values() for name in names}
     fields |= {"question": QUESTIONS[0][0], "passages": passages, "passage": passages} | optional
-    for role in roles or known.roles:
-        prompt = known.role(role).prompt(**fields)
+    for role in roles or prompt_set.roles:
+        prompt = prompt_set.role(role).prompt(**fields)
         if encode is not None:
             yield role, str(encode.tokenizer.decode(encode.tokens(prompt)))
         else:
@@ -113,14 +113,14 @@ def shown_prompts(
 
 def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> list[CheckResult]:
     """Checks begin token, ends, reasoning and correctness of the answers to easy questions."""
-    found, count, answers = replies.generations, len(replies.generations), replies.answers
-    cut = [one for one in found if one.finish_reason == "length"]
-    marked = [i for i, one in enumerate(found) if turn_marks(one.text) or _control(model, one)]
-    thinking = [one for one in found if one.reasoning_tokens]
+    outputs, count, answers = replies.generations, len(replies.generations), replies.answers
+    cut = [g for g in outputs if g.finish_reason == "length"]
+    marked = [i for i, g in enumerate(outputs) if turn_marks(g.text) or _control(model, g)]
+    thinking = [g for g in outputs if g.reasoning_tokens]
     findings = [_begin(model, replies.prompts[0])]
     if len(marked) > count / 2:
         text = f"{len(marked)} of {count} answers go on past the end of the turn, as in "
-        text += f"{found[marked[0]].text[:60]!r}: name the end token in generation_config.json"
+        text += f"{outputs[marked[0]].text[:60]!r}: name the end token in generation_config.json"
         findings.append(CheckResult("FAIL", "ends", text))
     elif len(cut) > count / 2:
         text = f"{len(cut)} of {count} answers reach the limit of {reader.answer_tokens} tokens: "
@@ -128,13 +128,13 @@ def check_replies(model: LanguageModel, reader: Reader, replies: Replies) -> lis
         findings.append(CheckResult("WARN", "ends", text + "instruction-tuned one"))
     else:
         findings.append(CheckResult("OK", "ends", f"{count - len(cut)} of {count} answers end"))
-    unfinished = [one for one in thinking if not one.text.strip()]
+    unfinished = [g for g in thinking if not g.text.strip()]
     if len(unfinished) > count / 2:
         text = f"{len(unfinished)} of {count} answers are unfinished reasoning: raise "
         text += "reader.answer_tokens, or switch it off, such as by model.template_options="
         findings.append(CheckResult("FAIL", "reasoning", text + "'{\"enable_thinking\": false}'"))
     elif thinking:
-        tokens = sum(one.reasoning_tokens for one in thinking) // len(thinking)
+        tokens = sum(g.reasoning_tokens for g in thinking) // len(thinking)
         text = f"before {len(thinking)} of {count} answers, {tokens} tokens each: it is no part of "
         findings.append(
             CheckResult("WARN", "reasoning", text + "the answer and of u, but costs time")
@@ -170,14 +170,14 @@ def _control(model: LanguageModel, generation: Generation) -> bool:
 def _answers(answers: Sequence[str]) -> CheckResult:
     pairs = zip(answers, QUESTIONS, strict=False)
     right = sum(contains(answer, (gold,)) > 0 for answer, (_, gold) in pairs)
-    said = f"{right} of {len(answers)} easy questions are answered"
+    summary = f"{right} of {len(answers)} easy questions are answered"
     if not any(answers):
         text = "all are empty: see the raw texts; a wrong template, or reasoning that does not end"
         return CheckResult("WARN", "answers", f"{text} (model.template_options)")
     if right < len(answers) / 2:
-        text = f"{said}: a wrong template, a base model, or a small one (the first says "
+        text = f"{summary}: a wrong template, a base model, or a small one (the first says "
         return CheckResult("WARN", "answers", f"{text}{answers[0][:40]!r})")
-    return CheckResult("OK", "answers", said)
+    return CheckResult("OK", "answers", summary)
 
 
 def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | Replies]:
@@ -185,20 +185,20 @@ def run_checks(model: LanguageModel, reader: Reader) -> Iterator[CheckResult | R
     template = prompts.load(reader.prompts).role("direct")
     asked = _prompts(template, len(QUESTIONS))
     options: dict[str, Any] = {"max_new_tokens": reader.answer_tokens, "stop": template.stop}
-    found = model.generate(asked, **options)
-    replies = Replies(template, asked, found)
+    generations = model.generate(asked, **options)
+    replies = Replies(template, asked, generations)
     yield replies
     yield from check_replies(model, reader, replies)
-    yield from _check_numbers(model, asked, found)
+    yield from _check_numbers(model, asked, generations)
     alone = [model.generate([prompt], **options)[0] for prompt in asked[:FEW]]
-    differ = sum(a.text != b.text for a, b in zip(alone, found, strict=False))
+    differ = sum(a.text != b.text for a, b in zip(alone, generations, strict=False))
     text = f"{differ} of {FEW} answers differ from those in one batch"
     where = "WARN" if differ else "OK"
     yield CheckResult(where, "alone", f"{text}: near ties" if differ else text)
 
 
 def _check_numbers(
-    model: LanguageModel, asked: Sequence[Prompt], found: Sequence[Generation]
+    model: LanguageModel, asked: Sequence[Prompt], generations: Sequence[Generation]
 ) -> Iterator[CheckResult]:
     """Compares scores of generated texts with the log-probabilities of their generation."""
     if not model.gives_logprobs:
@@ -209,9 +209,9 @@ def _check_numbers(
         text = "those of given texts are not known: methods that compare them are refused"
         yield CheckResult("WARN", "scores", text)
         return
-    rows = [(prompt, one) for prompt, one in zip(asked, found, strict=True) if one.text]
-    scores = model.logprob([prompt for prompt, _ in rows], [one.text for _, one in rows])
-    gaps = [_gap(model, one, values) for (_, one), values in zip(rows, scores, strict=True)]
+    rows = [(prompt, g) for prompt, g in zip(asked, generations, strict=True) if g.text]
+    scores = model.logprob([prompt for prompt, _ in rows], [g.text for _, g in rows])
+    gaps = [_gap(model, g, values) for (_, g), values in zip(rows, scores, strict=True)]
     same = [gap for gap in gaps if gap is not None]
     if not same:
         yield CheckResult("WARN", "scores", "no text has the tokens that were generated")
@@ -228,10 +228,10 @@ def _gap(model: LanguageModel, generation: Generation, scores: np.ndarray) -> fl
     count = len(generation.logprobs) - (generation.finish_reason != "length")
     if not count or generation.reasoning or len(scores) - count not in (0, 1):
         return None
-    made, encode = generation.tokens[:count], encoder_of(model)
-    if encode is not None and min(made) >= 0:  # a server may give no ids
+    tokens, encode = generation.tokens[:count], encoder_of(model)
+    if encode is not None and min(tokens) >= 0:  # a server may give no ids
         text = encode.tokenizer.encode(generation.text, add_special_tokens=False)
-        if tuple(text[:count]) != made:
+        if tuple(text[:count]) != tokens:
             return None
     return float(np.abs(np.subtract(generation.logprobs[:count], scores[:count])).max())
 
@@ -255,13 +255,13 @@ def measure_speed(model: LanguageModel, replies: Replies, limit: int) -> Speed:
     asked, stop = replies.prompts, replies.template.stop
     model.generate(asked, max_new_tokens=1, stop=stop)  # compiles its programs
     start = time.perf_counter()
-    read = sum(one.prompt_tokens for one in model.generate(asked, max_new_tokens=1, stop=stop))
+    tokens = sum(g.prompt_tokens for g in model.generate(asked, max_new_tokens=1, stop=stop))
     middle = time.perf_counter()
-    whole = model.generate(asked, max_new_tokens=limit, stop=stop)
+    generations = model.generate(asked, max_new_tokens=limit, stop=stop)
     first, taken = middle - start, time.perf_counter() - middle
-    new = sum(len(one.tokens) + one.reasoning_tokens for one in whole)
+    new = sum(len(g.tokens) + g.reasoning_tokens for g in generations)
     writing = max(new - len(asked), 1) / max(taken - first, 1e-3)
-    return Speed(read / first, writing, len(asked))
+    return Speed(tokens / first, writing, len(asked))
 
 
 def check_before(
@@ -272,12 +272,12 @@ def check_before(
     A model that passed once with these prompts and this limit of tokens is not asked again.
     InputError if the model fails; the message says what was seen and how to go on.
     """
-    known = prompts.load(reader.prompts)
+    prompt_set = prompts.load(reader.prompts)
     parts = llm.identity, prompts.content_digest(reader.prompts), str(reader.answer_tokens)
     mark = cache / "checked" / digest(*parts)[:16]
-    if mark.exists() or "direct" not in known.roles:
+    if mark.exists() or "direct" not in prompt_set.roles:
         return
-    template = known.roles["direct"]
+    template = prompt_set.roles["direct"]
     asked = _prompts(template, FEW)
 
     async def answer(prompt: Prompt) -> Generation:
@@ -286,16 +286,16 @@ def check_before(
 
     started = [(i, functools.partial(answer, prompt)) for i, prompt in enumerate(asked)]
     ended = sorted(Scheduler(store).run(started))
-    if any(one.error for one in ended):
+    if any(outcome.error for outcome in ended):
         return  # the run's own questions show it
-    replies = Replies(template, asked, [one.value for one in ended])
-    found = [one for one in check_replies(llm.model, reader, replies) if one.level != "OK"]
-    for finding in found:
+    replies = Replies(template, asked, [outcome.value for outcome in ended])
+    findings = [c for c in check_replies(llm.model, reader, replies) if c.level != "OK"]
+    for finding in findings:
         _log.warning("%s: %s", run_name, finding)
-    if failed := [one.text for one in found if one.level == "FAIL"]:
+    if failed := [c.text for c in findings if c.level == "FAIL"]:
         raise InputError(
             f"The model does not fit: {failed[0]}. See `jaxrag check-model`; "
             "--config.check_model=False answers all the same."
         )
     mark.parent.mkdir(parents=True, exist_ok=True)
-    write_text(mark, canonical([str(one) for one in found]))
+    write_text(mark, canonical([str(c) for c in findings]))

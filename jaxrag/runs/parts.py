@@ -58,7 +58,7 @@ def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Questi
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:
         raise InputError(f"{dataset.name} has no questions under these settings.")
-    if not isinstance(run.data, QuestionFile) and not any(one.answers for one in questions):
+    if not isinstance(run.data, QuestionFile) and not any(q.answers for q in questions):
         raise InputError(
             f"No question of {dataset.name} has a gold answer, so answers to them cannot be "
             "evaluated. Compare retrievers by the passages that are known to be relevant: "
@@ -71,12 +71,12 @@ def load_questions(run: RunSettings, cache: Path) -> tuple[Dataset, tuple[Questi
 
 def _checkpoints(run: RunSettings) -> list[tuple[str, str]]:
     """Checkpoints of the retriever and of the method's helpers, with their settings."""
-    needs, found = run.needs, []
+    needs, checkpoints = run.needs, []
     if needs.search and run.index is not None:
-        found += [("config.index", spec) for spec in run.index.checkpoints]
+        checkpoints += [("config.index", spec) for spec in run.index.checkpoints]
     for field, helper in needs.helpers.items():
-        found.append((f"config.method.{field}.checkpoint", helper.checkpoint or ""))
-    return found
+        checkpoints.append((f"config.method.{field}.checkpoint", helper.checkpoint or ""))
+    return checkpoints
 
 
 def open_index(run: RunSettings, cache: Path) -> Retriever | TextRetriever:
@@ -107,7 +107,7 @@ def load_tools(
     retriever = open_index(run, cache) if needs.search else None
     reranker = run.reranker.load(language_model, cache) if needs.reranker and run.reranker else None
     loaded = LoadedRun(
-        run.method, language_model, retriever, lambda other: load_model(other, cache), cache
+        run.method, language_model, retriever, lambda settings: load_model(settings, cache), cache
     )
     helpers = {
         helper: given[field] if field in given else helper.load(loaded)

@@ -32,12 +32,12 @@ class Placement:
 
     def apply(self, settings: Any) -> Any:
         """Sets this placement in an engine or exact index; InputError if that lacks a setting."""
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value}
-        gigabytes = given.pop("index_memory", 0.0)
+        values = {name: value for name, value in dataclasses.asdict(self).items() if value}
+        gigabytes = values.pop("index_memory", 0.0)
         if isinstance(settings, Exact):
             return dataclasses.replace(settings, memory_gb=gigabytes) if gigabytes else settings
         fields = {field.name for field in dataclasses.fields(settings)}
-        if unknown := given.keys() - fields:
+        if unknown := values.keys() - fields:
             way_out = {
                 "data_parallel": "start a server on each device, and give --server=NAME=URL,URL",
                 "memory": "add --engine=vllm",
@@ -45,7 +45,7 @@ class Placement:
             raise InputError(
                 f"--{min(unknown)} is no setting of {type(settings).__name__}: {way_out}."
             )
-        return dataclasses.replace(settings, **given)
+        return dataclasses.replace(settings, **values)
 
 
 def on_engine(

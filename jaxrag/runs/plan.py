@@ -69,8 +69,8 @@ def plan(run: Run, workdir: str | Path = "") -> list[tuple[str, str]]:
     costs = expected_costs(run, Counter(map(task_of, questions)))
     if costs is None:
         lines.append(("calls", f"unknown; {RECORD_CALLS}"))
-    for name, each in (costs or {}).items():
-        text = f"about {each:.3g} a question, {round(left * each):,} in all"
+    for name, cost in (costs or {}).items():
+        text = f"about {cost:.3g} a question, {round(left * cost):,} in all"
         lines.append((name.replace("_", " "), text))
     return lines
 
@@ -82,10 +82,10 @@ def _sizes(questions: int, passages: int) -> str:
 def _answered(workdir: Path, record: Mapping[str, Any], questions: Sequence[Question]) -> int:
     if not (workdir / "config.json").is_file():
         return 0
-    found = read_run(workdir)
-    check_config(workdir, _restricted(found.config, record), record)
-    done = {line["question_id"] for line in found.records if "error" not in line}
-    return sum(question.id in done for question in questions)
+    recorded = read_run(workdir)
+    check_config(workdir, _restricted(recorded.config, record), record)
+    answered = {line["question_id"] for line in recorded.records if "error" not in line}
+    return sum(question.id in answered for question in questions)
 
 
 def _restricted(recorded: Any, known: Any) -> Any:

@@ -114,12 +114,12 @@ class RetrieverComparison:
                 columns = _columns(lines)
                 row: dict[str, Any] = {"data": dataset.name, "index": settings.name}
                 row["questions"] = max(map(len, columns.values()))
-                row |= {name: list(one) for name, one in intervals(columns).items()}
+                row |= {name: list(estimate) for name, estimate in intervals(columns).items()}
                 first = number - number % len(self.indexes)
                 if number > first:
-                    other = _columns(jsonl.read(_rankings(directory, first)))
+                    reference = _columns(jsonl.read(_rankings(directory, first)))
                     row["minus_first"] = {
-                        name: list(paired_difference(values, other[name]))
+                        name: list(paired_difference(values, reference[name]))
                         for name, values in columns.items()
                     }
                 jsonl.append(file, [jsonl.encode("retrievers", row)])
@@ -128,8 +128,8 @@ class RetrieverComparison:
 
     def _check_training(self, cache: Path) -> None:
         """Refuses retrievers that were trained on some of the questions."""
-        named = (one for index in self.indexes for one in index.checkpoints)
-        checkpoints = [("config.indexes", one) for one in named if one]
+        specs = (spec for index in self.indexes for spec in index.checkpoints)
+        checkpoints = [("config.indexes", spec) for spec in specs if spec]
         for settings in self.data if checkpoints else ():
             dataset = load_data(settings, cache)
             some = self._questions(dataset)
@@ -165,8 +165,8 @@ class RetrieverComparison:
         return lines
 
     def _line(self, question: Question, ranking: Ranking, dataset: Dataset) -> dict[str, Any]:
-        found = dataset.passages.get(ranking.ids)
-        names = [passage.id for passage in found]
+        passages = dataset.passages.get(ranking.ids)
+        names = [passage.id for passage in passages]
         grades = grades_of(dataset, question)
         relevant = {name for name, grade in grades.items() if grade >= self.relevant_from}
         values = {f"recall@{k}": recall_at_k(names, relevant, k=k) for k in self.depths}
@@ -175,13 +175,13 @@ class RetrieverComparison:
             f"ndcg@{self.cutoff}": ndcg(names, grades, k=self.cutoff),
         }
         if self.answers:
-            rank = answer_rank(question, found, self.normalization)
+            rank = answer_rank(question, passages, self.normalization)
             values |= {f"answer@{k}": float(rank <= k) for k in self.depths if rank is not None}
         return {
             "question_id": question.id,
             "passages": names,
             "scores": [score if math.isfinite(score) else None for score in ranking.scores],
-            "metrics": {name: one for name, one in values.items() if not math.isnan(one)},
+            "metrics": {name: value for name, value in values.items() if not math.isnan(value)},
         }
 
 
@@ -228,38 +228,38 @@ def visible(
     rankings: Sequence[Ranking], dataset: Dataset, questions: Sequence[Question], k: int
 ) -> list[Ranking]:
     """The ``k`` best of each question's ranking, without passages that are hidden from it."""
-    rows = dataset.passages.rows_of([one for question in questions for one in question.hidden])
-    found = []
+    rows = dataset.passages.rows_of([name for question in questions for name in question.hidden])
+    trimmed = []
     for question, ranking in zip(questions, rankings, strict=True):
-        hidden = {rows[one] for one in question.hidden if one in rows}
+        hidden = {rows[name] for name in question.hidden if name in rows}
         places = [i for i, row in enumerate(ranking.ids) if row not in hidden][:k]
         ids = tuple(ranking.ids[i] for i in places)
-        found.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
-    return found
+        trimmed.append(Ranking(ids, tuple(ranking.scores[i] for i in places)))
+    return trimmed
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
     """The questions of a data set whose relevant passages are known; InputError if none is."""
-    found = [question for question in dataset.questions if dataset.gold.get(question.id)]
-    if not found:
+    questions = [question for question in dataset.questions if dataset.gold.get(question.id)]
+    if not questions:
         raise InputError(f"No question of {dataset.name} has known gold passages.")
-    return found[: limit or None]
+    return questions[: limit or None]
 
 
 def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
     """Questions with a relevant passage or, if ``answers``, an open answer; InputError for none."""
-    found = [
+    questions = [
         question
         for question in dataset.questions
         if dataset.gold.get(question.id) or (answers and holds_answer(question, None) is not None)
     ]
-    if not found:
+    if not questions:
         raise InputError(
             f"No question of {dataset.name} has known relevant passages"
             f"{' or an open gold answer' if answers else ''}, so retrievers cannot be compared "
             "on it."
         )
-    return found
+    return questions
 
 
 def grades_of(dataset: Dataset, question: Question) -> Mapping[str, int]:
@@ -275,8 +275,8 @@ def answer_rank(
     if holds_answer(question, None) is None:
         return None
     ranked = enumerate(found, 1)
-    held = (rank for rank, one in ranked if holds_answer(question, one, normalization))
-    return next(held, math.inf)
+    ranks = (rank for rank, passage in ranked if holds_answer(question, passage, normalization))
+    return next(ranks, math.inf)
 
 
 def scores(
@@ -305,14 +305,14 @@ def scores_of(
     row_of: dict[str, int | str] = dict(zip(names, names, strict=True))
     row_of |= dataset.passages.rows_of(names)
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
-    best = iter(dataset.passages.get([one.ids[0] for one in rankings if one.ids]))
-    first = [next(best) if one.ids else None for one in rankings]
+    best = iter(dataset.passages.get([r.ids[0] for r in rankings if r.ids]))
+    first = [next(best) if r.ids else None for r in rankings]
     for question, ranking in zip(questions, rankings, strict=True):
         gold = frozenset(row_of[passage] for passage in dataset.gold[question.id])
         for k in depths:
             columns[f"recall@{k}"].append(recall_at_k(ranking.ids, gold, k=k))
-    found = {name: np.array(values) for name, values in columns.items()}
-    return found | {"ir_accuracy": ir_accuracy(questions, first)}
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    return arrays | {"ir_accuracy": ir_accuracy(questions, first)}
 
 
 def ir_accuracy(
@@ -320,7 +320,7 @@ def ir_accuracy(
 ) -> Float[np.ndarray, " q"]:
     """1 where the first passage contains a gold answer; NaN where `holds_answer` is undefined."""
     holds = map(holds_answer, questions, first)
-    return np.array([math.nan if one is None else float(one) for one in holds])
+    return np.array([math.nan if value is None else float(value) for value in holds])
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -62,10 +62,10 @@ class Run(RunSettings):
         counts = execute(self, workdir)
         if jax.process_index():
             return Outcome((), Path(workdir))
-        shown: list[Any] = [terminal_table(summarise([workdir]))]
+        lines: list[Any] = [terminal_table(summarise([workdir]))]
         if errors := counts["errors"]:
-            shown.append(f"{errors} of {counts['questions']} questions failed; see answers.jsonl")
-        return Outcome(tuple(shown), Path(workdir), errors)
+            lines.append(f"{errors} of {counts['questions']} questions failed; see answers.jsonl")
+        return Outcome(tuple(lines), Path(workdir), errors)
 
 
 class LoadedQuestions(NamedTuple):
@@ -145,8 +145,8 @@ def answer(run: Run, loaded: LoadedQuestions, share: shares.Share) -> None:
     try:
         with run_log(share.directory.path / "log.jsonl"):
             llm, reader = loaded.tools.llm, model_check.reader_of(run.method)
-            asked = run.name, llm, reader, store, Path(run.cache)
-            before = functools.partial(model_check.check_before, *asked)
+            arguments = run.name, llm, reader, store, Path(run.cache)
+            before = functools.partial(model_check.check_before, *arguments)
             first = {"before": before} if run.check_model else {}
             scheduler = Scheduler(store, live=run.live, **first)
             _answer(run, loaded, scheduler, share)
@@ -156,25 +156,25 @@ def answer(run: Run, loaded: LoadedQuestions, share: shares.Share) -> None:
 
 def record(loaded: LoadedQuestions, share: shares.Share) -> dict[str, Any]:
     """Writes the metrics of all questions, and the passages that the answers name."""
-    named = loaded.corpus.find(share.whole.named_passages())
-    results = share.whole.finish([q.id for q in loaded.questions], passages=named)
+    passages = loaded.corpus.find(share.whole.named_passages())
+    results = share.whole.finish([q.id for q in loaded.questions], passages=passages)
     share.track(len(loaded.questions), {"result": results})
     return results
 
 
 def _answer(run: Run, loaded: LoadedQuestions, scheduler: Scheduler, share: shares.Share) -> None:
-    dataset, asked, tools, *_ = loaded
+    dataset, questions, tools, *_ = loaded
     count, todo, directory = share.count, share.todo, share.directory
     label, tally, failures = f"{run.name} on {dataset.name}", Tally(), Failures()
     fields = {"run": label, "questions": count, "left": len(todo)}
     _log.info("started", extra={"fields": fields})
-    for note in (unanswered(dataset, asked), lacking(dataset, asked)):
+    for note in (unanswered(dataset, questions), lacking(dataset, questions)):
         if note:
             _log.warning(note)
     if todo:
         tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
     done = count - len(todo)
-    costs = expected_costs(run, Counter(map(kinds.task_of, asked))) or {}
+    costs = expected_costs(run, Counter(map(kinds.task_of, questions))) or {}
     expected = len(todo) * (costs.get("llm_calls", 0) + costs.get("searches", 0))
     with progress(count, label, done=done) as advance:
 

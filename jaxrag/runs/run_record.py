@@ -26,7 +26,7 @@ def settings_record(
 ) -> dict[str, Any]:
     """Contents of config.json as far as they are known without models and index."""
     needs, published = run.needs, origins(run.data)
-    own = prompts.own_files(describe(run.method))
+    files = prompts.own_files(describe(run.method))
     return {
         "method": {**_described_method(run.method), "name": run.name},
         "dataset": {
@@ -43,17 +43,17 @@ def settings_record(
         "helpers": {field: {"name": helper.name} for field, helper in needs.helpers.items()},
         **({"leakage": run.leakage} if run.leakage != "refuse" else {}),
         **_normalization(run),
-        **({"prompts": own} if own else {}),
+        **({"prompts": files} if files else {}),
     }
 
 
 def _described_method(method: Method) -> dict[str, Any]:
     """A method's settings without its helpers', which are recorded by their identities."""
-    found = describe(method)
+    fields = describe(method)
     for field in needs_of(method).helpers:
         *parents, last = field.split(".")
-        functools.reduce(lambda part, name: part.get(name, {}), parents, found).pop(last, None)
-    return found
+        functools.reduce(lambda part, name: part.get(name, {}), parents, fields).pop(last, None)
+    return fields
 
 
 def _normalization(run: RunSettings) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def parts_in_use(value: Any) -> Iterator[Any]:
 def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
     """A tree of dataclasses in which each is replaced by ``change`` of it, inner ones first."""
     if isinstance(value, tuple):
-        return tuple(replaced(one, change) for one in value) if type(value) is tuple else value
+        return tuple(replaced(part, change) for part in value) if type(value) is tuple else value
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     changes = {}

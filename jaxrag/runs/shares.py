@@ -59,9 +59,9 @@ def opened(
     paths = [] if number else [workdir]
     paths += [share_directory(workdir, number)] if several else []
     own = processes.share_of(questions)
-    with contextlib.ExitStack() as held:
-        directories = [held.enter_context(RunDirectory.open(path, record)) for path in paths]
-        track = held.enter_context(tracking(workdir, writes=not number))
+    with contextlib.ExitStack() as stack:
+        directories = [stack.enter_context(RunDirectory.open(path, record)) for path in paths]
+        track = stack.enter_context(tracking(workdir, writes=not number))
         whole, directory = directories[0], directories[-1]
         done = directory.finished | (answered(workdir) if several else frozenset())
         todo = [question for question in own if question.id not in done]

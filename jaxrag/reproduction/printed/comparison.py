@@ -89,7 +89,7 @@ class Cell(NamedTuple):
         """
         if self.ours is None or not self.ours.seeds:
             return {}
-        seeds = [one.interval.mean for one in self.ours.seeds]
+        seeds = [seed.interval.mean for seed in self.ours.seeds]
         means = {"seeds": seeds, "questions": [*self.ours.values.values()]}
         return {
             name: self.factor * float(np.std(some, ddof=1))

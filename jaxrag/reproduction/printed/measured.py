@@ -78,15 +78,15 @@ def over_seeds(seeds: Sequence[Measured]) -> Measured:
     first, *others = seeds
     if not others:
         return first
-    names = [name for name in first.values if all(name in one.values for one in others)]
+    names = [name for name in first.values if all(name in seed.values for seed in others)]
     if names:
-        table = np.array([[one.values[name] for name in names] for one in seeds])
+        table = np.array([[seed.values[name] for name in names] for seed in seeds])
         values = dict(zip(names, table.mean(0).tolist(), strict=True))
         return Measured(crossed_interval(table), values, tuple(seeds))
-    between = seed_interval(np.array([one.interval.mean for one in seeds]))
+    between = seed_interval(np.array([seed.interval.mean for seed in seeds]))
     ends = np.array([(i.mean - i.low, i.high - i.mean) for i, *_ in seeds]).mean(0)
     below, above = np.hypot(ends, between.high - between.mean).tolist()
-    mean, n = between.mean, min(one.interval.n for one in seeds)
+    mean, n = between.mean, min(seed.interval.n for seed in seeds)
     return Measured(Interval(mean, mean - below, mean + above, n), {}, tuple(seeds))
 
 
@@ -98,7 +98,7 @@ def difference(ours: Measured, theirs: Measured) -> Measured:
     """
     count = max(len(ours.seeds), len(theirs.seeds))
     if count:
-        sides = (one.seeds or (one,) * count for one in (ours, theirs))
+        sides = (side.seeds or (side,) * count for side in (ours, theirs))
         return over_seeds([difference(*pair) for pair in zip(*sides, strict=True)])
     names = [name for name in ours.values if name in theirs.values]
     pairs = np.array([(ours.values[name], theirs.values[name]) for name in names]).reshape(-1, 2)
@@ -115,11 +115,11 @@ def mean_interval(intervals: Sequence[Interval], sets: Sequence[Hashable] = ()) 
     half-widths are added, as if the values rose and fell together, which is the widest case.
     """
     count = len(intervals)
-    named = sets or range(count)
+    keys = sets or range(count)
     below: dict[Hashable, float] = collections.defaultdict(float)
     above: dict[Hashable, float] = collections.defaultdict(float)
     questions: dict[Hashable, int] = {}
-    for part, name in zip(intervals, named, strict=True):
+    for part, name in zip(intervals, keys, strict=True):
         below[name] += part.mean - part.low
         above[name] += part.high - part.mean
         questions[name] = max(part.n, questions.get(name, 0))
