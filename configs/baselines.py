@@ -122,12 +122,12 @@ def prompted(baselines: Mapping[str, Baseline], prompts: str) -> dict[str, Basel
     """Baselines whose paper's settings have another set of prompts, and `PASSAGE_TOKENS`."""
     changes: dict[str, Any] = {"prompts": prompts, "passage_tokens": PASSAGE_TOKENS}
     return {
-        name: one._replace(
+        name: baseline._replace(
             paper=dataclasses.replace(
-                one.paper, reader=dataclasses.replace(one.paper.reader, **changes)
+                baseline.paper, reader=dataclasses.replace(baseline.paper.reader, **changes)
             )
         )
-        for name, one in baselines.items()
+        for name, baseline in baselines.items()
     }
 
 

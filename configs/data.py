@@ -193,16 +193,16 @@ def _whole(use: str) -> dict[str, Questions]:
 
 
 def _errr_questions() -> dict[str, Questions]:
-    found = {}
+    draws = {}
     for name, source in SOURCES.items():
         if source.errr is None:
             continue
-        found[name] = _draw(source, source.errr)
+        draws[name] = _draw(source, source.errr)
         if source.paper is None:
-            found[f"paper-{name}"] = found[name]
+            draws[f"paper-{name}"] = draws[name]
         elif source.paper.errr is not None:
-            found[f"paper-{name}"] = _errr_paper(source.paper, source.paper.errr)
-    return found
+            draws[f"paper-{name}"] = _errr_paper(source.paper, source.paper.errr)
+    return draws
 
 
 def _errr_paper(published: Published, drawn: Drawn) -> Questions:
@@ -216,18 +216,18 @@ def _errr_paper(published: Published, drawn: Drawn) -> Questions:
 
 
 def _ars_questions() -> dict[str, Questions]:
-    found = {}
+    draws = {}
     for name, source in SOURCES.items():
         if source.ars is None:
             continue
-        found[name] = _draw(source, source.ars)
+        draws[name] = _draw(source, source.ars)
         train, test = ARS_PAPER
         if source.paper is None:
             drawn = source.ars._replace(train=train, test=test)
-            found[f"paper-{name}"] = _draw(source, drawn)
+            draws[f"paper-{name}"] = _draw(source, drawn)
         elif source.paper.ars:
-            found[f"paper-{source.paper.name}"] = _ars_paper(source.paper.name, source.paper.train)
-    return found
+            draws[f"paper-{source.paper.name}"] = _ars_paper(source.paper.name, source.paper.train)
+    return draws
 
 
 def _ars_paper(name: str, split: str) -> Questions:
@@ -236,8 +236,8 @@ def _ars_paper(name: str, split: str) -> Questions:
     corpus = OTHERS if SETS[name].corpus == OTHERS else OWN
     evaluated = Benchmark(name, corpus=corpus)
     source = Benchmark(name, split, corpus=corpus) if split else evaluated
-    other = evaluated if split else None
-    drawn = Draw(source, other, part="test", train=train, test=test, leakage="drop")
+    evaluation = evaluated if split else None
+    drawn = Draw(source, evaluation, part="test", train=train, test=test, leakage="drop")
     return Questions(drawn)
 
 

@@ -129,10 +129,10 @@ _DECODER = "_decoder"
 
 def _reader(variant: Variant) -> Reader:
     """Prompts and decoding; the demonstrations are of the variant's data set."""
-    shown = "factbook" if variant.data in ("tiny", "factbook_known") else variant.data
+    examples = "factbook" if variant.data in ("tiny", "factbook_known") else variant.data
     if variant.paper:
-        return Reader(prompts=f"errr_{shown}", passage_tokens=PASSAGE_TOKENS)
-    return Reader(prompts=f"errr_small_{shown}", answer_tokens=16, passage_tokens=48)
+        return Reader(prompts=f"errr_{examples}", passage_tokens=PASSAGE_TOKENS)
+    return Reader(prompts=f"errr_small_{examples}", answer_tokens=16, passage_tokens=48)
 
 
 def _prompted(variant: Variant, *, context: bool) -> Prompted:
@@ -287,8 +287,8 @@ def _train_rrr(variant: Variant) -> TrainRrr:
     limit = 0
     lengths: dict[str, Any]
     if variant.paper:
-        own = isinstance(train.source, Benchmark) and train.source.split
-        train, limit = train.source if own else train, PAPER_PPO_QUESTIONS
+        has_split = isinstance(train.source, Benchmark) and train.source.split
+        train, limit = train.source if has_split else train, PAPER_PPO_QUESTIONS
         training, lengths = PAPER_PPO, {"max_source": 512, "leakage": "drop"}
     else:
         training, lengths = DECODER_PPO if decoder else PPO, {"max_target": 24}
@@ -309,8 +309,8 @@ def _make_labels(variant: Variant) -> adaptive_labels.MakeComplexityPairs:
     """Labels from the answers of Adaptive-RAG's strategies, with the strategies' run settings."""
     small, paper, *_ = ITERATIVE["adaptive_rag"]
     answering = paper if variant.paper else small
-    own = ("right", "bias", "held_out")
-    names = [f.name for f in dataclasses.fields(adaptive_labels.Config) if f.name not in own]
+    excluded = ("right", "bias", "held_out")
+    names = [f.name for f in dataclasses.fields(adaptive_labels.Config) if f.name not in excluded]
     method = adaptive_labels.Config(
         bias="multi" if variant.data == "hotpotqa" else "single",
         **{name: getattr(answering, name) for name in names},

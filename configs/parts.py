@@ -174,40 +174,40 @@ def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
     if plus and engine not in ENGINES:
         _unknown("engine", engine, ENGINES, variant)
     job = entry.make(Variant(method, name))
-    return _on_engine(job, engine, variant) if plus else job
+    return _switch_engine(job, engine, variant) if plus else job
 
 
 def _without_method(variant: str, entries: Mapping[str, Entry], example: str) -> NoReturn:
     """Refuses a variant without "@", such as DATA alone, and names the likeliest whole one."""
     usual = example.partition("@")[0]
     name, plus, engine = variant.partition("+")
-    known = [*entries, *entries[usual].names]
-    ending = [one for one in known if one.endswith(name)]
-    near, *_ = ending or difflib.get_close_matches(name, known, 1, 0)
+    names = [*entries, *entries[usual].names]
+    ending = [choice for choice in names if choice.endswith(name)]
+    near, *_ = ending or difflib.get_close_matches(name, names, 1, 0)
     if near in entries:
-        wanted = f"{near}@{next(iter(entries[near].names), 'DIRECTORY')}"
+        likeliest = f"{near}@{next(iter(entries[near].names), 'DIRECTORY')}"
     else:
-        wanted = f"{usual}@{near}"
+        likeliest = f"{usual}@{near}"
     raise InputError(
         f"variant {variant!r} has no method: variants are METHOD@DATA[+ENGINE], such as "
-        f"{wanted}{plus}{engine}."
+        f"{likeliest}{plus}{engine}."
     )
 
 
-def _unknown(kind: str, name: str, known: Collection[str], variant: str) -> NoReturn:
-    near = difflib.get_close_matches(name, known, 1, 0)
+def _unknown(kind: str, name: str, names: Collection[str], variant: str) -> NoReturn:
+    near = difflib.get_close_matches(name, names, 1, 0)
     raise InputError(
         f"no {kind} {name!r} in {variant!r}, which is METHOD@DATA[+ENGINE]; there are "
-        f"{', '.join(known)}. Nearest: {near[0]}."
+        f"{', '.join(names)}. Nearest: {near[0]}."
     )
 
 
-def _on_engine(job: Any, engine: str, variant: str) -> Any:
+def _switch_engine(job: Any, engine: str, variant: str) -> Any:
     """The job, or a part of one, with its language model on another engine."""
     for part in ("run", "downstream"):
         inner = getattr(job, part, None)
         if inner is not None and not isinstance(job, Run):
-            return dataclasses.replace(job, **{part: _on_engine(inner, engine, variant)})
+            return dataclasses.replace(job, **{part: _switch_engine(inner, engine, variant)})
     if not hasattr(job, "model"):
         raise InputError(f"{variant!r}: no language model is used, so leave +{engine} out.")
     if isinstance(job, Run) and job.needs.inspection:

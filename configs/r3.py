@@ -235,7 +235,7 @@ _WITHOUT = prompted({"no_retrieval": SINGLE_SEARCH["no_retrieval"]}, "r3")["no_r
 _BASELINES = {
     "no_retrieval": _WITHOUT._replace(paper_run={"model": LLAMA, **_WITHOUT.paper_run}),
     "standard_rag": _read_as_r3(SINGLE_SEARCH["standard_rag"]),
-    **{name: _read_as_r3(one) for name, one in RETRIEVERS.items()},
+    **{name: _read_as_r3(baseline) for name, baseline in RETRIEVERS.items()},
 }
 METHODS = {
     "r3": R3.entry(

@@ -25,8 +25,8 @@ def main() -> None:
     if name not in COMMANDS:
         near = difflib.get_close_matches(name[:100], [*COMMANDS, "--help", "--version"], 1)
         hint = f" Nearest: {near[0]}." if near else ""
-        known = f"Commands: {', '.join(COMMANDS)}; jaxrag --help describes them."
-        print(f"error: no command {name[:100]!r}.{hint} {known}", file=sys.stderr)
+        commands = f"Commands: {', '.join(COMMANDS)}; jaxrag --help describes them."
+        print(f"error: no command {name[:100]!r}.{hint} {commands}", file=sys.stderr)
         sys.exit(2)
     if __name__ != "__main__":  # as the module, it has been said
         say_loading()
@@ -43,9 +43,9 @@ def _answer(name: str, arguments: Sequence[str]) -> str:
         return overview()
     if name == "--version":
         return f"jaxrag {jaxrag.__version__}"
-    of_config = any(one.startswith("--config") for one in arguments)
-    asked = name in COMMANDS and {"-h", "--help"} & {*arguments} and not of_config
-    return usage(name) if asked else ""
+    of_config = any(word.startswith("--config") for word in arguments)
+    help_asked = name in COMMANDS and {"-h", "--help"} & {*arguments} and not of_config
+    return usage(name) if help_asked else ""
 
 
 if __name__ == "__main__":

@@ -32,16 +32,16 @@ def main(argv: Sequence[str]) -> int:
     run, questions, values = parse_job(argv, "ask", kind=Run)
     if not questions:
         raise InputError('give a question in quotes, such as "What is the capital of Peru?"')
-    given = any(word.startswith("--config.model.patience") for word in argv)
-    if isinstance(run.model, Server) and not given:
+    chosen = any(word.startswith("--config.model.patience") for word in argv)
+    if isinstance(run.model, Server) and not chosen:
         run = dataclasses.replace(run, model=dataclasses.replace(run.model, patience=_PATIENCE))
     console = Console()
     for answer in Rag(run).answers(questions):
         if values.json:
-            passages = {name: dataclasses.asdict(one) for name, one in answer.passages.items()}
-            found = {"question": answer.question.text, "answer": answer.text}
-            found |= {"trace": answer.trace, "cost": answer.cost, "passages": passages}
-            print(json.dumps(found))
+            passages = {name: dataclasses.asdict(p) for name, p in answer.passages.items()}
+            record = {"question": answer.question.text, "answer": answer.text}
+            record |= {"trace": answer.trace, "cost": answer.cost, "passages": passages}
+            print(json.dumps(record))
         else:
             console.print(answer)
     return 0

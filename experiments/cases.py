@@ -58,16 +58,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(runs: Sequence[RunRecords], dataset: str, wanted: str) -> RunRecords:
+def _run(runs: Sequence[RunRecords], dataset: str, name: str) -> RunRecords:
     """The one run of a method or in a directory."""
-    of_method = [run for run in runs if name_of(run.config, "method") == wanted]
-    found = [run for run in runs if run.path == Path(wanted)] or of_method
-    if len(found) != 1:
+    of_method = [run for run in runs if name_of(run.config, "method") == name]
+    matches = [run for run in runs if run.path == Path(name)] or of_method
+    if len(matches) != 1:
         raise InputError(
-            f"{len(found) or 'no'} runs on {dataset} are {wanted}: give one, or its directory as "
+            f"{len(matches) or 'no'} runs on {dataset} are {name}: give one, or its directory as "
             "--direct or --baseline."
         )
-    return found[0]
+    return matches[0]
 
 
 def _questions(
@@ -75,14 +75,14 @@ def _questions(
     direct: RunRecords,
     standard: RunRecords,
     kinds: dict[str, str],
-    wanted: Sequence[str],
+    chosen: Sequence[str],
 ) -> Iterator[str]:
     """A line for each question of the wanted kinds."""
     others = [{str(r["question_id"]): r for r in one.records} for one in (direct, standard)]
     for record in run.records:
         ident = str(record["question_id"])
-        if kinds.get(ident) in wanted:
-            answers = [one[ident]["prediction"] for one in others]
+        if kinds.get(ident) in chosen:
+            answers = [records[ident]["prediction"] for records in others]
             yield (
                 f"{kinds[ident]}: {ident} {record['question']!r}; its answer "
                 f"{record['prediction']!r}, without retrieval {answers[0]!r}, always "

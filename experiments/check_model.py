@@ -33,10 +33,10 @@ _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 def _print_replies(console: Console, replies: model_check.Replies, reader: Reader) -> None:
     console.print(terminal_text("\nanswers: raw text, answer, finish reason, u in nats", "bold"))
-    for made, answer in zip(replies.generations, replies.answers, strict=True):
-        u = f"{mean_nll(made, reader):.3f}"
-        line = f"{made.reasoning!r} " if made.reasoning else ""
-        console.print(terminal_text(f"{line}{made.text!r}  {answer!r}  {made.finish_reason}  {u}"))
+    for g, answer in zip(replies.generations, replies.answers, strict=True):
+        u = f"{mean_nll(g, reader):.3f}"
+        line = f"{g.reasoning!r} " if g.reasoning else ""
+        console.print(terminal_text(f"{line}{g.text!r}  {answer!r}  {g.finish_reason}  {u}"))
     console.print()
 
 
@@ -55,13 +55,13 @@ def main(argv: Sequence[str]) -> int:
     for role, text in model_check.shown_prompts(model, reader, roles):
         console.print(terminal_text(f"\nprompt {role}", "bold"))
         console.print(terminal_text(text))
-    for found in model_check.run_checks(model, reader):
-        if isinstance(found, model_check.Replies):
-            replies = found
-            _print_replies(console, found, reader)
+    for result in model_check.run_checks(model, reader):
+        if isinstance(result, model_check.Replies):
+            replies = result
+            _print_replies(console, result, reader)
         else:
-            console.print(terminal_text(str(found), _STYLES[found.level]))
-            failed |= found.level == "FAIL"
+            console.print(terminal_text(str(result), _STYLES[result.level]))
+            failed |= result.level == "FAIL"
     speed = model_check.measure_speed(model, replies, reader.answer_tokens)
     console.print(f"speed: {speed}")
     return int(failed)

@@ -76,8 +76,8 @@ def parse_job(argv: Sequence[str], command: str, *, kind: Any = Job) -> tuple[An
     if path_alone and not hasattr(job.data, "path"):
         raise InputError("--config.data.path: give --config.data=Folder, too.")
     job = edited(job, changes)
-    _check_paths(found := settings(job, "--config"))
-    return job, *parse_named([argv[0], *rest], command, found)
+    _check_paths(values := settings(job, "--config"))
+    return job, *parse_named([argv[0], *rest], command, values)
 
 
 def parse_plain(argv: Sequence[str], command: str) -> Any:
@@ -101,14 +101,14 @@ def parse_named(
     if an option or its value is wrong; the message names the nearest, or what is right.
     """
     values, lists = define(command), f"jaxrag {command} --help lists its options"
-    if any(one.startswith("--") and len(one.partition("=")[0]) > _LONGEST_NAME for one in argv):
+    if any(arg.startswith("--") and len(arg.partition("=")[0]) > _LONGEST_NAME for arg in argv):
         raise InputError(f"an option's name has over {_LONGEST_NAME} characters; {lists}.")
     try:
         names = values(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        known = [*(f"--{name}" for name in values), *["--config"] * takes_config(command)]
-        meant = [one for one in settings if one.rpartition(".")[2] == error.flagname]
-        near = meant or difflib.get_close_matches(f"--{error.flagname}"[:100], known, 1)
+        options = [*(f"--{name}" for name in values), *["--config"] * takes_config(command)]
+        meant = [setting for setting in settings if setting.rpartition(".")[2] == error.flagname]
+        near = meant or difflib.get_close_matches(f"--{error.flagname}"[:100], options, 1)
         hint = f"the nearest is {near[0]}" if near else lists
         raise InputError(f"jaxrag {command} has no option --{error.flagname}; {hint}.") from None
     except flags.IllegalFlagValueError as error:
@@ -123,16 +123,14 @@ def _wrong_value(message: str, values: flags.FlagValues) -> str:
     """What absl says about an option's value, "flag --NAME=VALUE: WHY", with the way out."""
     option, _, rest = message.removeprefix("flag --").partition("=")
     flag = values[option]
-    given = rest.partition(": ")[0]
+    text = rest.partition(": ")[0]
     if allowed := getattr(flag.parser, "enum_values", ()):
-        near, *_ = difflib.get_close_matches(given[:100], allowed, 1, 0)
-        return f"--{option} is {given!r}; allowed: {', '.join(allowed)}. Nearest: {near}."
+        near, *_ = difflib.get_close_matches(text[:100], allowed, 1, 0)
+        return f"--{option} is {text!r}; allowed: {', '.join(allowed)}. Nearest: {near}."
     least = getattr(flag.parser, "lower_bound", None)
     kinds = {"int": "a whole number", "float": "a number", "bool": "no value"}
     kind = kinds.get(flag.flag_type(), "values with commas between them")
-    return (
-        f"--{option} is {given!r}; give {kind}{'' if least is None else f' of at least {least}'}."
-    )
+    return f"--{option} is {text!r}; give {kind}{'' if least is None else f' of at least {least}'}."
 
 
 def parse_runs(argv: Sequence[str], command: str) -> tuple[list[Path], Any]:
@@ -144,9 +142,9 @@ def parse_runs(argv: Sequence[str], command: str) -> tuple[list[Path], Any]:
     return named_directories(names), values
 
 
-def _check_paths(given: Mapping[str, Any]) -> None:
+def _check_paths(values: Mapping[str, Any]) -> None:
     """Refuses settings that are paths of other file systems; web addresses are left."""
-    for name, value in given.items():
+    for name, value in values.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.startswith(("http://", "https://")):
                 check_local({name: text})
@@ -158,16 +156,16 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
     ``--NAME VALUE`` means ``--NAME=VALUE``, and ``--NAME`` alone means ``--NAME=True``.
     """
     config, changes, rest = "", {}, []
-    left = list(arguments)
-    while left:
-        argument = left.pop(0)
+    todo = list(arguments)
+    while todo:
+        argument = todo.pop(0)
         name, equals, value = argument.lstrip("-").partition("=")
         if not argument.startswith("-") or name.partition(".")[0] != "config":
             rest.append(argument)
             continue
         if not equals:
-            given = bool(left) and not left[0].startswith("--")
-            value = left.pop(0) if given else "" if name == "config" else "True"
+            follows = bool(todo) and not todo[0].startswith("--")
+            value = todo.pop(0) if follows else "" if name == "config" else "True"
         if name == "config":
             if config:
                 raise InputError(f"two configs, {config} and {value}: run each by itself.")
@@ -220,14 +218,14 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
             sys.exit(1)
         if not isinstance(error.filename, (str, os.PathLike)):
             raise
-        _say(f"error: {_shortened(_of_file(error))}")
+        _say(f"error: {_shortened(_file_problem(error))}")
         sys.exit(2)
     except (RuntimeError, AssertionError):
         if not _lacks_devices():
             raise
-        wanted = os.environ.get("JAX_PLATFORMS", "")
+        setting = os.environ.get("JAX_PLATFORMS", "")
         _say(
-            f"error: JAX finds no device for JAX_PLATFORMS={wanted!r}: unset it, or install what "
+            f"error: JAX finds no device for JAX_PLATFORMS={setting!r}: unset it, or install what "
             "such devices need, as pip install 'jaxrag[cuda13]' does."
         )
         sys.exit(2)
@@ -270,30 +268,30 @@ def _shortened(message: str) -> str:
     return f"{message[:_LONGEST]} [...] {message[-_LONGEST:]}"
 
 
-def _of_file(error: OSError) -> str:
+def _file_problem(error: OSError) -> str:
     """What the system says about a file, in a sentence."""
-    files = [str(one) for one in (error.filename, error.filename2) if one]
-    what = f"{' to '.join(files)}: {error.strerror or error}."
+    files = [str(name) for name in (error.filename, error.filename2) if name]
+    cause = f"{' to '.join(files)}: {error.strerror or error}."
     gone = next((file for file in files if not Path(file).absolute().parent.exists()), "")
     if gone:
-        return f"{what} The directory {Path(gone).parent} does not exist."
+        return f"{cause} The directory {Path(gone).parent} does not exist."
     return (
-        f"{what} Check that path, its permissions and the disk, then run the same command again; "
+        f"{cause} Check that path, its permissions and the disk, then run the same command again; "
         "what was finished is kept."
     )
 
 
 def _help(main: Callable[..., int], arguments: Sequence[str]) -> str:
     """A command's options; of a config its docstring, and all settings as arguments."""
-    config, changes, _ = _split([one for one in arguments if one not in ("-h", "--help")])
+    config, changes, _ = _split([arg for arg in arguments if arg not in ("-h", "--help")])
     if not config:
         spec = sys.modules[main.__module__].__spec__
         return usage((spec.name if spec else "").rpartition(".")[2].strip("_").replace("_", "-"))
     file = find(config.partition(":")[0])
     with explained(file):
         described = ast.get_docstring(ast.parse(Path(file).read_bytes()))
-    found = settings(edited(load(config, kind=object), changes), "--config").items()
-    lines = [f"{name}={class_name(type(v)) if is_dataclass(v) else v}" for name, v in found]
+    entries = settings(edited(load(config, kind=object), changes), "--config").items()
+    lines = [f"{name}={class_name(type(v)) if is_dataclass(v) else v}" for name, v in entries]
     return "\n".join([described or f"{file} has no docstring.", "", "Settings:", "", *lines])
 
 
@@ -301,14 +299,14 @@ def _terminated(*_: object) -> None:
     raise KeyboardInterrupt("SIGTERM")
 
 
-def _unraisable(what: Any) -> None:
+def _unraisable(unraisable: Any) -> None:
     """Raises a lost KeyboardInterrupt again.
 
     Python drops exceptions raised in a callback of its garbage collector, and JAX has such one.
     """
-    lost = what.exc_value
+    lost = unraisable.exc_value
     if not isinstance(lost, KeyboardInterrupt):
-        sys.__unraisablehook__(what)
+        sys.__unraisablehook__(unraisable)
         return
 
     def again(*_: object) -> None:

@@ -89,12 +89,12 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
     names, values = parse_named(argv, "data")
     if not names and not values.list:
         raise InputError("name a set or a corpus: jaxrag data NAME, or --list")
-    contexts = {one.contexts_name: name for name, one in SETS.items()}
+    contexts = {published.contexts_name: name for name, published in SETS.items()}
     names = list(dict.fromkeys(contexts.get(name, name) for name in names))
-    known = [*SETS, *CORPORA]
+    buildable = [*SETS, *CORPORA]
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0)[0]
+        if name not in buildable:
+            near = difflib.get_close_matches(name, buildable, 1, 0)[0]
             raise InputError(
                 f"{name!r} is neither a set nor a corpus. Sets: {', '.join(SETS)}; corpora: "
                 f"{', '.join(CORPORA)}. Nearest: {near}."
@@ -230,8 +230,8 @@ def _list_sets(workdir: Path) -> Table:
     table.add_column(terminal_text(f"state in {workdir}"))
     for name, published in sorted(SETS.items()):
         splits = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
-        own = published.corpus not in CORPORA
-        corpus = published.contexts_name if own else published.corpus
+        own_corpus = published.corpus not in CORPORA
+        corpus = published.contexts_name if own_corpus else published.corpus
         table.add_row(name, published.about, splits, corpus, _set_state(name, workdir))
     return table
 
@@ -242,9 +242,9 @@ def _set_state(name: str, workdir: Path) -> str:
         return "not built"
     built = BuiltSet.read(directory)
     absent = f", without {', '.join(built.absent)}" if built.absent else ""
-    sizes = [f"{split} {one.questions:,}" for split, one in built.splits.items()]
-    other = any(one.questions != one.published for one in built.splits.values())
-    return f"built: {', '.join(sizes)}{' (sizes differ)' if other else ''}{absent}"
+    sizes = [f"{split} {part.questions:,}" for split, part in built.splits.items()]
+    differs = any(part.questions != part.published for part in built.splits.values())
+    return f"built: {', '.join(sizes)}{' (sizes differ)' if differs else ''}{absent}"
 
 
 def _list_corpora(workdir: Path) -> Table:
@@ -255,13 +255,13 @@ def _list_corpora(workdir: Path) -> Table:
         for name, corpus in CORPORA.items()
     }
     rows |= {
-        one.contexts_name: (
+        published.contexts_name: (
             f"the contexts of {name}, built with it",
-            f"about {one.contexts_size:,}" if one.contexts_size else "",
+            f"about {published.contexts_size:,}" if published.contexts_size else "",
             "",
         )
-        for name, one in SETS.items()
-        if one.corpus in (OWN, OTHERS, one.contexts_name)
+        for name, published in SETS.items()
+        if published.corpus in (OWN, OTHERS, published.contexts_name)
     }
     built = {path.name for path in (workdir / "corpora").glob("*") if is_complete(path)}
     rows |= dict.fromkeys(built - rows.keys(), ("contexts or a part", "", ""))
@@ -282,8 +282,8 @@ def _bytes(directory: Path) -> int:
 
 
 def _free(workdir: Path) -> str:
-    there = next(path for path in (workdir, *workdir.absolute().parents) if path.is_dir())
-    return f"{size_text(shutil.disk_usage(there).free)} are free in {workdir}"
+    existing = next(path for path in (workdir, *workdir.absolute().parents) if path.is_dir())
+    return f"{size_text(shutil.disk_usage(existing).free)} are free in {workdir}"
 
 
 if __name__ == "__main__":

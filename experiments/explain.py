@@ -36,7 +36,7 @@ from jaxrag.types import InputError, Passage, Question
 
 def main(argv: Sequence[str]) -> int:
     """Prints a question's trace, or the tokens of its matches."""
-    if not any(one.startswith("--config") for one in argv):
+    if not any(arg.startswith("--config") for arg in argv):
         names, _ = parse_named(argv, "explain")
         if len(names) != 2:
             raise InputError("give a run and a question: jaxrag explain RUN QUESTION")
@@ -60,19 +60,19 @@ def main(argv: Sequence[str]) -> int:
 
 def _answer(path: Path, wanted: str) -> TracedAnswer:
     """The answer of a run to the first question with an id, or with some words."""
-    records = [one for one in read_run(path).records if "error" not in one]
-    texts = {one["question"]: one for one in records if wanted.lower() in one["question"].lower()}
-    found = next((one for one in records if one["question_id"] == wanted), None)
-    if found is None and not texts:
-        near = difflib.get_close_matches(wanted, [one["question"] for one in records], 1, 0)
+    records = [r for r in read_run(path).records if "error" not in r]
+    texts = {r["question"]: r for r in records if wanted.lower() in r["question"].lower()}
+    match = next((r for r in records if r["question_id"] == wanted), None)
+    if match is None and not texts:
+        near = difflib.get_close_matches(wanted, [r["question"] for r in records], 1, 0)
         raise InputError(f"{path} has no answer to {wanted!r}. Nearest: {''.join(near)!r}.")
-    found = found or texts.get(wanted)
-    if not found and len(texts) > 1:
+    match = match or texts.get(wanted)
+    if not match and len(texts) > 1:
         print(f"The first of {len(texts)} questions with these words; an id or more words choose.")
-    one = found or next(iter(texts.values()))
-    question = Question(one["question_id"], one["question"], tuple(one["gold_answers"]))
+    record = match or next(iter(texts.values()))
+    question = Question(record["question_id"], record["question"], tuple(record["gold_answers"]))
     passages = {name: Passage(**row) for name, row in read_passages(path).items()}
-    return TracedAnswer(question, one["prediction"], one["trace"], one["cost"], passages)
+    return TracedAnswer(question, record["prediction"], record["trace"], record["cost"], passages)
 
 
 def _index(run: Run) -> SidrIndex:
@@ -115,7 +115,7 @@ def table(match: Match, search: str, most: int) -> Table:
     for heading in ("weight in question", "weight in passage", "share %"):
         grid.add_column(heading, justify="right")
     for term in terms:
-        marks = ("yes" if held else "" for held in (term.in_query, term.in_passage))
+        marks = ("yes" if present else "" for present in (term.in_query, term.in_passage))
         weights = (f"{weight:.4g}" for weight in (term.query, term.passage))
         grid.add_row(terminal_text(term.token), *marks, *weights, f"{100 * term.share:.2f}")
     return grid

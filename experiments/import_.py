@@ -28,13 +28,13 @@ def main(argv: Sequence[str]) -> int:
     folder, values = read_command(argv)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: jaxrag import FOLDER --out=DIRECTORY")
-    found = list(documents(folder, leave=Path(values.out)))
-    corpus = (passage for one in found for passage in passages(one, values.words))
+    parsed = list(documents(folder, leave=Path(values.out)))
+    corpus = (passage for document in parsed for passage in passages(document, values.words))
     asked = list(questions(Path(values.questions))) if values.questions else []
     count, number = write_folder(Path(values.out), corpus, asked)
-    unanswered = sum(not one.answers for one in asked)
+    unanswered = sum(not q.answers for q in asked)
     more = f", {unanswered:,} of them without an answer" if unanswered else ""
-    texts = f"{count:,} passages of {len(found):,} documents"
+    texts = f"{count:,} passages of {len(parsed):,} documents"
     print(f"{values.out}: {texts}, {number:,} questions{more}")
     data = f"--config.data=Folder {shlex.quote(f'--config.data.path={values.out}')}"
     if asked:

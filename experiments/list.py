@@ -48,11 +48,9 @@ def read_command(argv: Sequence[str]) -> Sequence[str]:
 
 def _methods() -> Mapping[str, str]:
     """METHOD by config file."""
-    modules = (one.name for one in pkgutil.iter_modules(configs.__path__))
-    found = ((name, importlib.import_module(f"jaxrag.configs.{name}")) for name in modules)
-    return {
-        f"configs/{n}.py": ", ".join(one.METHODS) for n, one in found if hasattr(one, "METHODS")
-    }
+    modules = (module.name for module in pkgutil.iter_modules(configs.__path__))
+    imported = ((name, importlib.import_module(f"jaxrag.configs.{name}")) for name in modules)
+    return {f"configs/{n}.py": ", ".join(m.METHODS) for n, m in imported if hasattr(m, "METHODS")}
 
 
 def _data() -> Mapping[str, str]:

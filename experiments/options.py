@@ -206,8 +206,8 @@ def define(command: str) -> flags.FlagValues:
     """The options of a command, at their defaults."""
     values = flags.FlagValues()
     values.set_gnu_getopt()
-    for make, *given in COMMANDS[command].options:
-        make(*given, flag_values=values)
+    for make, *arguments in COMMANDS[command].options:
+        make(*arguments, flag_values=values)
     return values
 
 
@@ -226,18 +226,18 @@ def usage(command: str) -> str:
         rows.insert(0, ("--config", "config file and METHOD@DATA; with --help its settings"))
     width = max((len(name) for name, _ in rows), default=0)
     options = [f"  {name:<{width}}  {text}" for name, text in rows]
-    shown = ["options:", *options, ""] if rows else []
+    listed = ["options:", *options, ""] if rows else []
     words = f"usage: jaxrag {command} {COMMANDS[command].arguments} {'[options]' * bool(rows)}"
     words = textwrap.fill(words, 100, subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join([words, "", head, "", *shown, rest.strip("\n")])
+    return "\n".join([words, "", head, "", *listed, rest.strip("\n")])
 
 
 def _text(flag: Any) -> str:
     """One line about an option, with its values and its default."""
     default = flag.default if not isinstance(flag.default, list) else ",".join(flag.default)
     plain = isinstance(default, (str, bool)) or default is None
-    shown = _DEFAULTS.get(default, default) if plain else default
-    return f"{flag.help.partition(chr(10))[0].rstrip(';')}; default: {shown}"
+    text = _DEFAULTS.get(default, default) if plain else default
+    return f"{flag.help.partition(chr(10))[0].rstrip(';')}; default: {text}"
 
 
 def overview() -> str:

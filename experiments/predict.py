@@ -33,13 +33,13 @@ def main(argv: Sequence[str]) -> int:
     work = Path(values.workdir or out.parent / f"{out.stem}.run")
     if out.is_dir() or out == work or (out.exists() and out.samefile(values.questions)):
         raise InputError(f"--out={out} is a directory, or a file that is read: name another.")
-    asked = QuestionFile(values.questions, run.data)
-    limit = run.limit if any(one.startswith("--config.limit") for one in argv) else 0
-    errors = execute(dataclasses.replace(run, data=asked, limit=limit), work)["errors"]
+    data = QuestionFile(values.questions, run.data)
+    limit = run.limit if any(arg.startswith("--config.limit") for arg in argv) else 0
+    errors = execute(dataclasses.replace(run, data=data, limit=limit), work)["errors"]
     lines = []
-    for one in read_run(work).records:
-        found = {"error": one["error"]} if "error" in one else {"answer": one["prediction"]}
-        lines.append({"id": one["question_id"], "question": one["question"], **found})
+    for row in read_run(work).records:
+        fields = {"error": row["error"]} if "error" in row else {"answer": row["prediction"]}
+        lines.append({"id": row["question_id"], "question": row["question"], **fields})
     jsonl.write(out, lines)
     print(f"wrote {len(lines):,} answers to {out}, {errors} of them errors")
     print(f"next: jaxrag explain {shlex.join([str(work), lines[0]['id']])}")

@@ -25,10 +25,10 @@ from jaxrag.types import InputError
 def main(argv: Sequence[str]) -> int:
     """Prints one line per role."""
     file, like = read_command(argv)
-    found = check_roles(prompts.load(like), prompts.load(file))
-    for role, one in found.items():
-        print(printable(f"[{role}] {_line(one)}"))
-    return 1 if any(one.inputs for one in found.values()) else 0
+    checks = check_roles(prompts.load(like), prompts.load(file))
+    for role, check in checks.items():
+        print(printable(f"[{role}] {_line(check)}"))
+    return 1 if any(check.inputs for check in checks.values()) else 0
 
 
 def read_command(argv: Sequence[str]) -> tuple[str, str]:
@@ -36,22 +36,22 @@ def read_command(argv: Sequence[str]) -> tuple[str, str]:
     names, values = parse_named(argv, "prompts")
     if len(names) != 2 or names[0] != "check":
         raise InputError("give a file: jaxrag prompts check FILE --like=NAME")
-    like, known = values.like or Path(names[1]).stem, prompts.shipped()
-    if like not in known:
+    like, sets = values.like or Path(names[1]).stem, prompts.shipped()
+    if like not in sets:
         raise InputError(
-            f"give --like=NAME, the set that {names[1]} stands for: {', '.join(known)}."
+            f"give --like=NAME, the set that {names[1]} stands for: {', '.join(sets)}."
         )
     return names[1], like
 
 
-def _line(one: RoleCheck) -> str:
+def _line(check: RoleCheck) -> str:
     """What a role has otherwise."""
     parts = [
-        f"{what}: {'; '.join(found)}"
-        for what, found in (("inputs", one.inputs), ("format", one.form))
-        if found
+        f"{aspect}: {'; '.join(notes)}"
+        for aspect, notes in (("inputs", check.inputs), ("format", check.form))
+        if notes
     ]
-    return ". ".join(parts) or ("as shipped" if one.same else "own words, same inputs and format")
+    return ". ".join(parts) or ("as shipped" if check.same else "own words, same inputs and format")
 
 
 if __name__ == "__main__":

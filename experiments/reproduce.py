@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
         for grid in listing(ALL, directories, papers):
             console.print(grid.terminal())
         tables = printed_tables().values()
-        count = sum(one.count for one in tables if one.id.partition("/")[0] in papers)
+        count = sum(table.count for table in tables if table.id.partition("/")[0] in papers)
         print(f"{count:,} printed values. All that is made runs at tiny, small and paper.")
     if values.check:
         check(names, values, console)
@@ -150,18 +150,18 @@ def _all(values: Any) -> list[str]:
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     """The tables, figures and papers of a command, and its flags; InputError if one is unknown."""
-    names, values = parse_named([one for word in argv for one in _list_of(word)], "reproduce")
+    names, values = parse_named([part for word in argv for part in _list_of(word)], "reproduce")
     substitutes = substitutes_of(values)
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
     read_replacements(values.prompts)
-    known = [*ALL.tables, *ALL.figures, *(PAPERS if values.list else ())]
+    offered = [*ALL.tables, *ALL.figures, *(PAPERS if values.list else ())]
     for name in names:
         if name in ALL.left_out:
             raise InputError(f"{name} is not made: {ALL.left_out[name]}.")
-        if name not in known:
-            near, *_ = difflib.get_close_matches(name, known, 1, 0)
+        if name not in offered:
+            near, *_ = difflib.get_close_matches(name, offered, 1, 0)
             raise InputError(f"no table or figure {name!r} (--list prints all). Nearest: {near}.")
     if not names and not (values.list or values.claims or values.pages or values.check):
         raise InputError(
@@ -189,13 +189,13 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     Without names all that have what the flags ask for, such as ``--only=7B``. InputError if
     something stops jobs; the message has all of it.
     """
-    wanted = names or _all(values)
-    work, devices = work_of(ALL, wanted, values), _devices(values)
+    chosen = names or _all(values)
+    work, devices = work_of(ALL, chosen, values), _devices(values)
     rates = measured_rates(Path(values.workdir))
     if values.tokens_per_second:
         rates = {"": read_rate(values.tokens_per_second)}
     by_table, seen = dict[str, list[Need]](), 0
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(chosen):
         try:
             add(ALL, work, name, values.scale, parts_to_make(ALL, name, values))
         except InputError as error:
@@ -229,23 +229,23 @@ def _make(name: str, values: Any, console: Console) -> int:
 
     A table also has the rows and data sets beside ``--only`` whose jobs are finished.
     """
-    work, made = work_of(ALL, [name], values), parts_to_make(ALL, name, values)
-    results = add(ALL, work, name, values.scale, made)
-    errors = work.execute([path for one in results.values() for path in one.paths])
+    work, to_make = work_of(ALL, [name], values), parts_to_make(ALL, name, values)
+    results = add(ALL, work, name, values.scale, to_make)
+    errors = work.execute([path for result in results.values() for path in result.paths])
     errors += len(work.failed)
     parts, file = [values.only], _file(name, values, "json")
     if name in ALL.tables and values.only:
-        whole = add(ALL, work, name, values.scale, made[len(values.only) :])
+        all_results = add(ALL, work, name, values.scale, to_make[len(values.only) :])
         results = {
-            place: one
-            for place, one in whole.items()
-            if place in results or all(map(work.finished, one.paths))
+            place: result
+            for place, result in all_results.items()
+            if place in results or all(map(work.finished, result.paths))
         }
         earlier = read_result(file) if file.is_file() else {}
         if earlier.get("command") == _command(name, values):
-            parts = [one for one in parts_of(earlier) if one != values.only] + parts
+            parts = [part for part in parts_of(earlier) if part != values.only] + parts
     record = _record(name, values, parts, work, results.values())
-    drawn = all(one.there for one in results.values())
+    drawn = all(result.there for result in results.values())
     if name in ALL.tables:
         _write_table(name, values, results, record, console)
         if (draw := ALL.tables[name].draw) and drawn:
@@ -312,8 +312,8 @@ def _record(
 
 def _command(name: str, values: Any) -> str:
     """The command that makes a table or figure, without --only and --workdir."""
-    given = (values[flag] for flag in values if flag not in _ELSEWHERE)
-    texts = [flag.serialize() for flag in given if flag.value != flag.default]
+    options = (values[flag] for flag in values if flag not in _ELSEWHERE)
+    texts = [flag.serialize() for flag in options if flag.value != flag.default]
     words = [name, *(line for text in texts for line in text.splitlines())]
     return f"jaxrag reproduce {shlex.join(words)}"
 

@@ -63,8 +63,8 @@ def main(argv: Sequence[str]) -> int:
     join(values.distributed)
     outcome = job.execute(values.workdir)
     console = Console(width=max(Console().width, outcome.width))
-    for shown in outcome.shown:
-        print(shown) if isinstance(shown, str) else console.print(shown)
+    for item in outcome.shown:
+        print(item) if isinstance(item, str) else console.print(item)
     if outcome.errors:
         print("next: the same command, which tries the failed questions again")
     elif is_training(values.workdir) or run_directories(values.workdir):
@@ -112,14 +112,14 @@ def print_plan(job: Job, workdir: str) -> None:
     run = job.run if isinstance(job, TableJob) else job
     if isinstance(run, Run) and (missing := unbuilt(run.data, Path(run.cache))):
         lines = [("method", run.name), ("data", "not built yet, so there is no more of a plan")]
-        lines += [(one.name, f"{one.size}; build it: {one.command}") for one in missing]
+        lines += [(build.name, f"{build.size}; build it: {build.command}") for build in missing]
     elif isinstance(job, Run):
         lines = plan(job, workdir)
     elif isinstance(job, TableJob):
         lines = [("table", job.file), *plan(job.run, workdir and Path(workdir) / RUN)]
     else:
-        shown = settings(job, "--config").items()
-        lines = [("job", type(job).__name__), *((name, _setting(entry)) for name, entry in shown)]
+        entries = settings(job, "--config").items()
+        lines = [("job", type(job).__name__), *((name, _setting(entry)) for name, entry in entries)]
         lines += plan_job(job)
     width = max(len(name) for name, _ in lines)
     for name, text in lines:

@@ -31,22 +31,22 @@ _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
 def main(argv: Sequence[str]) -> int:
     """Prints one row per run."""
     runs, values = parse_runs(argv, "status")
-    known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
-    found = [status(path, prices=known) for path in runs]
+    price_table = prices() | (read_prices(Path(values.prices)) if values.prices else {})
+    statuses = [status(path, prices=price_table) for path in runs]
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for heading in ("run", "state", "answered", "last write", "left", "retrieves"):
         table.add_column(heading.replace(" ", "\n"), overflow="fold")
-    priced = [one.dollars_left for one in found if one.dollars_left is not None]
+    priced = [run.dollars_left for run in statuses if run.dollars_left is not None]
     for heading in (*_COSTS, *(["dollars_left"] if priced else [])):
         table.add_column(heading.replace("_", "\n"), justify="right")
-    for one in found:
-        cells = _cells(one) + ([_dollars(one.dollars_left)] if priced else [])
+    for run in statuses:
+        cells = _cells(run) + ([_dollars(run.dollars_left)] if priced else [])
         table.add_row(*map(terminal_text, cells))
     Console(width=max(Console().width, 100)).print(table)
-    unfinished = sum(one.state != "finished" for one in found)
-    if len(found) > 1:
-        left = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""
-        print(f"{len(found):,} runs, {unfinished:,} not finished{left}")
+    unfinished = sum(run.state != "finished" for run in statuses)
+    if len(statuses) > 1:
+        dollars = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""
+        print(f"{len(statuses):,} runs, {unfinished:,} not finished{dollars}")
     return 1 if unfinished else 0
 
 
@@ -54,17 +54,17 @@ def _dollars(amount: float | None) -> str:
     return "" if amount is None else f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.2g}"
 
 
-def _cells(one: Status) -> list[str]:
-    left = "?" if one.left is None else duration_text(one.left)
-    trigger = "" if one.trigger is None else f"{100 * one.trigger:.1f} %"
+def _cells(run: Status) -> list[str]:
+    remaining = "?" if run.left is None else duration_text(run.left)
+    trigger = "" if run.trigger is None else f"{100 * run.trigger:.1f} %"
     return [
-        str(one.path),
-        one.state,
-        f"{one.answered:,}/{one.asked:,}" + (f", {one.errors:,} failed" if one.errors else ""),
-        f"{duration_text(one.idle)} ago",
-        "" if one.state == "finished" else left,
+        str(run.path),
+        run.state,
+        f"{run.answered:,}/{run.asked:,}" + (f", {run.errors:,} failed" if run.errors else ""),
+        f"{duration_text(run.idle)} ago",
+        "" if run.state == "finished" else remaining,
         trigger,
-        *(f"{one.totals[name]:,.0f}" for name in _COSTS),
+        *(f"{run.totals[name]:,.0f}" for name in _COSTS),
     ]
 
 

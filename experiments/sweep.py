@@ -37,7 +37,7 @@ def read_axes(values: Any) -> dict[str, list[str]]:
         key, _, rest = text.removeprefix("config.").partition("=")
         if key in axes:
             raise InputError(f"{key} is given twice: give all its values at once, {key}=A,B,C.")
-        axes[key] = list(dict.fromkeys(one.strip() for one in rest.split(",") if one.strip()))
+        axes[key] = list(dict.fromkeys(value.strip() for value in rest.split(",") if value.strip()))
         if not axes[key]:
             raise InputError(f"--over is {text!r}: give NAME=A,B,C, such as method.select.k=1,3.")
     if not axes:
@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
         raise InputError("give --workdir=DIRECTORY, the parent of the run directories")
     directories = [Path(values.workdir) / name for name in runs]
     errors = 0
-    for path, one in zip(directories, runs.values(), strict=True):
-        errors += execute(one, path)["errors"]
+    for path, job in zip(directories, runs.values(), strict=True):
+        errors += execute(job, path)["errors"]
     show(directories)
     page = Path(values.workdir) / "report.html"
     write_report(directories, page)

@@ -145,7 +145,7 @@ def _dtr() -> Iterator[Claim]:
 def _r3() -> Iterator[Claim]:
     main = ("R3, main results, Table 1", "r3/table1")
     adaptive, sidr = ("adaptive_rag", "ircot", "dragin", "seakr", "flare"), ["standard_rag_sidr"]
-    llama, one = {"generator": LLAMA}, {"generator": LLAMA, "passages": 1}
+    llama, single = {"generator": LLAMA}, {"generator": LLAMA, "passages": 1}
     for k in (1, 10):
         text = f"R3 is better than the SiDR it starts from on each set ({k} in context)."
         start, of = {"block": "standard_rag"}, {**llama, "passages": k}
@@ -155,7 +155,7 @@ def _r3() -> Iterator[Claim]:
         yield _claim(main, f"adaptive-{k}", text, "r3", adaptive, "accuracy", rows=of, mine=llama)
     text = "R3 is better on average than Contriever and E5 as they come."
     others = ("standard_rag_contriever_ms", "standard_rag_e5")
-    yield _claim(main, "best-retriever", text, "r3", others, "accuracy", rows=one, **AVERAGE)
+    yield _claim(main, "best-retriever", text, "r3", others, "accuracy", rows=single, **AVERAGE)
     tuned, block = ("self_rag_llama3_8b_sidr", "self_rag_llama3_8b"), {"block": "improving_llm"}
     for k, methods in ((1, tuned[:1]), (10, tuned)):
         text = (
@@ -272,7 +272,7 @@ def _ars() -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _of_figures() -> Iterator[FigureClaim]:
+def _figure_claims() -> Iterator[FigureClaim]:
     for figure, metric in (("pairs/figure3", "EM"), ("pairs/figure11", "F1")):
         where = f"PAIRS, parametric knowledge, Figure {figure[12:]}"
         for kind, text in (("dq", "answered directly"), ("dq_retrieval", "with retrieval")):
@@ -365,5 +365,5 @@ def _of_figures() -> Iterator[FigureClaim]:
 
 
 CLAIMS: tuple[Claim | FigureClaim, ...] = (
-    *_pairs(), *_dtr(), *_r3(), *_errr(), *_ars(), *_of_figures()
+    *_pairs(), *_dtr(), *_r3(), *_errr(), *_ars(), *_figure_claims()
 )  # fmt: skip

@@ -68,8 +68,8 @@ def _main_row(threshold: float, generator: str | None) -> PrintedRow | None:
 
 def _dtr(threshold: float, method: str = "dtr") -> Line:
     def make(row: PrintedRow, setting: Setting) -> Run:
-        own = threshold if setting.paper else SMALL_THRESHOLDS[threshold]
-        value = setting.threshold(_main_row(threshold, row.generator), "trigger_ratio", own)
+        default = threshold if setting.paper else SMALL_THRESHOLDS[threshold]
+        value = setting.threshold(_main_row(threshold, row.generator), "trigger_ratio", default)
         run = with_method(_run(method, row, setting), gate=UncertaintyGate(value))
         return dataclasses.replace(run, label=f"{method} u={value}")
 

@@ -33,9 +33,9 @@ def _questions(scale: Scale, dataset: str) -> str:
 def _run(method: str, row: PrintedRow, setting: Setting) -> Run:
     """A method of configs/errr.py on the row's number of questions, with its retriever."""
     run: Any = errr.METHODS[method].make(Variant(method, setting.data))
-    wanted = row.questions.get(setting.dataset)
-    if setting.scale != "tiny" and wanted and wanted < run.data.test:
-        run = dataclasses.replace(run, data=dataclasses.replace(run.data, test=wanted))
+    count = row.questions.get(setting.dataset)
+    if setting.scale != "tiny" and count and count < run.data.test:
+        run = dataclasses.replace(run, data=dataclasses.replace(run.data, test=count))
     return _searching(run, row, setting)
 
 

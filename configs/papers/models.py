@@ -77,8 +77,8 @@ def questions(scale: Scale, dataset: str) -> str:
     if scale != "small":
         return "tiny" if scale == "tiny" else f"paper-{dataset}"
     source = SOURCES.get(dataset)
-    own = source is not None and source.test is not None and source.first is not None
-    return dataset if own else "factbook"
+    has_folder = source is not None and source.test is not None and source.first is not None
+    return dataset if has_folder else "factbook"
 
 
 DIMENSIONS = {

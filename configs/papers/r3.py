@@ -177,9 +177,9 @@ def _retriever(name: str) -> Line:
     """Standard RAG over a retriever, with R3's prompts; "sidr" is the one that R3 starts from."""
 
     def make(row: PrintedRow, setting: Setting) -> Run:
-        own = f"sidr_{_start(setting.dataset)}" if name == "sidr" else name
-        reads, index = _reads(row, setting), _index(own, setting)
-        label = own if setting.paper or isinstance(index, Sidr | Dpr) else index.name
+        retriever = f"sidr_{_start(setting.dataset)}" if name == "sidr" else name
+        reads, index = _reads(row, setting), _index(retriever, setting)
+        label = retriever if setting.paper or isinstance(index, Sidr | Dpr) else index.name
         return _run(setting, reads, index, row.generator, f"rag_{label}")
 
     return Line(make)
@@ -192,8 +192,8 @@ def training(
     setting: Setting, start: str = "ms", generator: str = TRAINED_WITH, **changes: Any
 ) -> TrainR3:
     """R3's training on a data set; ``changes`` are fields of the job, or of its training."""
-    own = ("search", "reindex_every", "reindex_epochs")
-    of_job = {name: changes.pop(name) for name in own if name in changes}
+    job_fields = ("search", "reindex_every", "reindex_epochs")
+    of_job = {name: changes.pop(name) for name in job_fields if name in changes}
     fields: dict[str, Any] = {"evaluations": 20, "keep": ON_POLICY[:-1]}
     if not setting.paper:
         fields["update"] = _UPDATE
@@ -273,8 +273,8 @@ def _self_rag(row: PrintedRow, setting: Setting) -> Run:
         run = with_method(run, candidates=OnePath(n=k), select=Top(k=k))
     if not setting.paper:
         return run
-    named = os.environ.get(SELF_RAG_CHECKPOINTS.get(row.method, ""), "")
-    return dataclasses.replace(run, model=Local(named) if named else baseline.paper_run["model"])
+    spec = os.environ.get(SELF_RAG_CHECKPOINTS.get(row.method, ""), "")
+    return dataclasses.replace(run, model=Local(spec) if spec else baseline.paper_run["model"])
 
 
 SELF_RAG_CHECKPOINTS = {
@@ -287,8 +287,8 @@ SELF_RAG_CHECKPOINTS = {
 
 def _classifier(setting: Setting) -> str:
     """The directory of Adaptive-RAG's classifier, trained on labels of the same data set."""
-    own = ("right", "bias", "held_out")
-    names = [f.name for f in dataclasses.fields(adaptive_labels.Config) if f.name not in own]
+    excluded = ("right", "bias", "held_out")
+    names = [f.name for f in dataclasses.fields(adaptive_labels.Config) if f.name not in excluded]
     baseline = ITERATIVE["adaptive_rag"]
     answering = baseline.paper if setting.paper else baseline.small
     bias: Any = "multi" if setting.data.endswith("hotpotqa") else "single"

@@ -81,17 +81,17 @@ class FoundPassages:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{score:.3f}  {printable(one.title or one.id)}: {printable(one.text)[:160]}"
-            for one, score in zip(self.passages, self.scores, strict=True)
+            f"{score:.3f}  {printable(p.title or p.id)}: {printable(p.text)[:160]}"
+            for p, score in zip(self.passages, self.scores, strict=True)
         )
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{score:.3f}</td><td>{html_text(one.title or one.id)}</td>"
-            f'<td style="text-align:left">{html_text(one.text)}</td></tr>'
-            for one, score in zip(self.passages, self.scores, strict=True)
+            f"<tr><td>{score:.3f}</td><td>{html_text(p.title or p.id)}</td>"
+            f'<td style="text-align:left">{html_text(p.text)}</td></tr>'
+            for p, score in zip(self.passages, self.scores, strict=True)
         )
         head = "<tr><th>score</th><th>title</th><th>text</th></tr>"
         return f'<table class="tex2jax_ignore mathjax_ignore">{head}{rows}</table>'
@@ -155,19 +155,19 @@ class Rag:
         """
         if isinstance(questions, str):
             raise InputError("answers() takes a list of questions: use answer() for one.")
-        asked = [_question(one, number) for number, one in enumerate(questions)]
+        asked = [_question(question, number) for number, question in enumerate(questions)]
         check_needs(self.settings)
         run = self.settings
         tools, _ = load_tools(run, Path(run.cache))
         starts = (
-            (number, functools.partial(answer_question, run.method, one, tools))
-            for number, one in enumerate(asked)
+            (number, functools.partial(answer_question, run.method, question, tools))
+            for number, question in enumerate(asked)
         )
         with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
             ended = sorted(Scheduler(store, live=run.live).run(starts), key=lambda one: one.id)
-        for one in ended:
-            if one.error is not None:
-                raise one.error
+        for outcome in ended:
+            if outcome.error is not None:
+                raise outcome.error
         return [
             self._traced(question, one, tools) for question, one in zip(asked, ended, strict=True)
         ]
@@ -178,7 +178,7 @@ class Rag:
         names |= set((trace.get("selected") or {}).get("ids", ()))
         needed = self.settings.needs.search and names
         found = tools.retriever.corpus.find(sorted(names)) if needed else []
-        passages = {one.id: one for one in found}
+        passages = {passage.id: passage for passage in found}
         return TracedAnswer(question, ended.value.text, trace, ended.cost, passages)
 
     @one_start()
@@ -203,12 +203,12 @@ class Rag:
         return FoundPassages(text, passages, ended.value.scores)
 
 
-def _question(given: str | Question, number: int) -> Question:
-    if isinstance(given, Question):
-        return given
-    if not given.strip():
+def _question(question: str | Question, number: int) -> Question:
+    if isinstance(question, Question):
+        return question
+    if not question.strip():
         raise InputError(f"question {number + 1} is empty.")
-    return Question(f"asked-{number + 1}", given, ())
+    return Question(f"asked-{number + 1}", question, ())
 
 
 def load(
@@ -248,7 +248,7 @@ def load(
     if not isinstance(settings, Run):
         raise InputError(f"load takes FILE:VARIANT of a config or a Run, not {settings!r}.")
     settings = edited(settings, changes or {})
-    given = [_passage(one) for one in passages]
+    given = [_passage(passage) for passage in passages]
     if questions and not given:
         raise InputError("questions come with passages: give both, or ask rag.answers(questions).")
     if given:
@@ -265,9 +265,9 @@ def _given(run: Run, passages: list[Passage], questions: Sequence[str | Question
     return Folder(str(folder))
 
 
-def _passage(given: str | Passage) -> Passage:
-    name = f"p{digest(given)[:8]}" if isinstance(given, str) else ""
-    return given if isinstance(given, Passage) else Passage(name, "", given)
+def _passage(passage: str | Passage) -> Passage:
+    name = f"p{digest(passage)[:8]}" if isinstance(passage, str) else ""
+    return passage if isinstance(passage, Passage) else Passage(name, "", passage)
 
 
 def search(source: str | Run | Rag, text: str, k: int = 5) -> FoundPassages:

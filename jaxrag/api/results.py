@@ -130,8 +130,8 @@ def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResu
 
 def _directories(runs: Sequence[str | Path | RunResults]) -> list[Path]:
     names: list[str | Path] = []
-    for one in runs:
-        names += one.paths if isinstance(one, RunResults) else [one]
+    for source in runs:
+        names += source.paths if isinstance(source, RunResults) else [source]
     if not names:
         raise InputError("give at least one run directory, or the results of jaxrag.run.")
     return named_directories(names)
@@ -197,9 +197,9 @@ def report(
       out: file to write, with its table beside it as .md, .csv and .tex; "" writes none.
       baseline: as in `compare`.
     """
-    read = [read_run(path) for path in _directories(runs)]
-    rows = summarise_read(read, baseline=baseline)
-    shown = Report(page(read, rows), RunResults(tuple(rows)))
+    records = [read_run(path) for path in _directories(runs)]
+    rows = summarise_read(records, baseline=baseline)
+    shown = Report(page(records, rows), RunResults(tuple(rows)))
     if out:
         shown.save(out)
     return shown
