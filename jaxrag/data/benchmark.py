@@ -82,8 +82,8 @@ class Benchmark:
             )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
-        found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
-        return without_own(found) if (self.corpus or published.corpus) == OTHERS else found
+        dataset = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+        return without_own(dataset) if (self.corpus or published.corpus) == OTHERS else dataset
 
     def _open_corpus(self, published: PublishedSet, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
@@ -95,9 +95,9 @@ class Benchmark:
                 "the corpus %s has %s passages here, the published one %s",
                 *(name, f"{len(passages):,}", f"{CORPORA[name].passages:,}"),
             )
-        whole = (published.contexts_name, *CORPORA)
-        name = next((one for one in whole if f"{name}-".startswith(f"{one}-")), name)
-        return "" if name == whole[0] else name, passages
+        names = (published.contexts_name, *CORPORA)
+        name = next((prefix for prefix in names if f"{name}-".startswith(f"{prefix}-")), name)
+        return "" if name == names[0] else name, passages
 
 
 def set_directory(name: str, cache: Path) -> Path:

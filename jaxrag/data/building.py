@@ -56,7 +56,7 @@ class SplitFigures:
         self.questions += 1
         self.answers += len(row.question.answers)
         self.choices += bool(row.question.choices)
-        for corpus in dict.fromkeys(one.corpus for one in row.gold if one.grade > 0):
+        for corpus in dict.fromkeys(passage.corpus for passage in row.gold if passage.grade > 0):
             self.gold[corpus] = self.gold.get(corpus, 0) + 1
 
 
@@ -107,19 +107,19 @@ def published_files(
         raise InputError(
             f"{unknown[0]!r} is no split of {published.name}; it has {', '.join(published.splits)}"
         )
-    found = {}
+    by_split = {}
     for split in splits or published.splits:
         addresses = published.addresses(split)
         if downloads.source is None and not all(map(is_address, addresses)):
             raise _missing_files(published, None)
-        files = {published_name(one): downloads.get(one) for one in addresses}
+        files = {published_name(address): downloads.get(address) for address in addresses}
         marks = published.gold.get(split, ()) if gold or downloads.source else ()
         if all(files.values()):
-            files |= {published_name(one): downloads.get(one) for one in marks}
-            found[split] = {name: path for name, path in files.items() if path}
-    if not found or set(splits) - found.keys():
+            files |= {published_name(mark): downloads.get(mark) for mark in marks}
+            by_split[split] = {name: path for name, path in files.items() if path}
+    if not by_split or set(splits) - by_split.keys():
         raise _missing_files(published, downloads.source)
-    return found
+    return by_split
 
 
 def _missing_files(published: PublishedSet, directory: Path | None) -> InputError:
@@ -127,8 +127,8 @@ def _missing_files(published: PublishedSet, directory: Path | None) -> InputErro
     lines = []
     for split in published.splits:
         files = published.addresses(split)
-        named = (f"{published_name(one)} ({one.partition('#')[0]})" for one in files)
-        lines.append(f"\n  {split}: {' with '.join(named if is_address(files[0]) else files)}")
+        listed = (f"{published_name(address)} ({address.partition('#')[0]})" for address in files)
+        lines.append(f"\n  {split}: {' with '.join(listed if is_address(files[0]) else files)}")
     where = (
         f"{directory} and its folders have no file of {published.name}"
         if directory
@@ -152,7 +152,7 @@ def build_set(
     published (which ``any_size`` accepts), or a full disk.
     """
     directory = set_directory(published.name, cache)
-    paths = {name: path for found in files.values() for name, path in found.items()}
+    paths = {name: path for by_name in files.values() for name, path in by_name.items()}
     digests = Path(cache) / "digests"
     sources = {name: hashed_once(path, digests) for name, path in sorted(paths.items())}
     record = {
@@ -178,9 +178,9 @@ def build_set(
     questions = {
         split: (
             LabelledQuestion(row.question, row.gold)
-            for row in read_as_hashed(_rows(published, found, split, "writing"), sources.values())
+            for row in read_as_hashed(_rows(published, by_name, split, "writing"), sources.values())
         )
-        for split, found in files.items()
+        for split, by_name in files.items()
     }
     new = _beside(directory)
     write_questions(new, questions, about=dataclasses.asdict(built))
@@ -190,11 +190,11 @@ def build_set(
 
 def _check_sizes(published: PublishedSet, built: BuiltSet, where: str) -> None:
     """Refuses other numbers of questions and contexts than the published ones."""
-    for split, found in built.splits.items():
-        if found.questions != found.published:
+    for split, part in built.splits.items():
+        if part.questions != part.published:
             raise InputError(
-                f"{split} of {published.name} ({where}) has {found.questions:,} questions, but the "
-                f"published split has {found.published:,}: is a file cut or of another version? "
+                f"{split} of {published.name} ({where}) has {part.questions:,} questions, but the "
+                f"published split has {part.published:,}: is a file cut or of another version? "
                 "--any_size accepts it"
             )
     count, size = built.contexts["passages"], published.contexts_size
@@ -257,8 +257,8 @@ def _rows(
 
 def _contexts(published: PublishedSet, files: SplitFiles) -> Iterator[Passage]:
     seen = set[int]()
-    for split, found in files.items():
-        for row in _rows(published, found, split, "writing contexts of"):
+    for split, by_name in files.items():
+        for row in _rows(published, by_name, split, "writing contexts of"):
             for passage in row.contexts:
                 if (key := hash64(passage.id)) not in seen:
                     seen.add(key)

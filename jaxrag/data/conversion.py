@@ -76,7 +76,7 @@ class QuestionFiles:
             questions = tuple(map(with_chosen_answers, dataset.questions))
             changed = ["letters"] if questions != dataset.questions else []
         else:
-            questions = tuple(with_task(one, self.task, self.labels) for one in dataset.questions)
+            questions = tuple(with_task(q, self.task, self.labels) for q in dataset.questions)
             changed = [self.task, *self.labels]
         if self.task in ("open", "multiple_choice"):
             pairs = zip(questions, dataset.questions, strict=True)
@@ -103,7 +103,7 @@ def convert_corpus(
     return Passages.open(root)
 
 
-def _key(files: Sequence[HashedFile], *others: str) -> str:
+def _key(files: Sequence[HashedFile], *settings: str) -> str:
     """The first 64 bits of a hash of the files' content and what else decides the rows, in hex."""
-    text = json.dumps([_FORMAT, *others, *(file.sha256 for file in files)])
+    text = json.dumps([_FORMAT, *settings, *(file.sha256 for file in files)])
     return digest_bytes(text.encode())[:16]

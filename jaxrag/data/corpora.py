@@ -213,11 +213,11 @@ def open_corpus(name: str, cache: Path) -> Passages:
     directory = corpus_directory(name, cache)
     if "/" in name or is_complete(directory):
         return Passages.open(Path(name) if "/" in name else directory)
-    what = build_arguments(name).removesuffix("-contexts")
+    argument = build_arguments(name).removesuffix("-contexts")
     built = sorted(path.name for path in directory.parent.glob("*") if is_complete(path))
     raise InputError(
         f"the corpus {name} is not built in {cache}; build it with `jaxrag data"
-        f" {what} --workdir={cache}` (add --source=DIR for files at hand)."
+        f" {argument} --workdir={cache}` (add --source=DIR for files at hand)."
         f" Built there: {', '.join(built) or 'none'}"
     )
 

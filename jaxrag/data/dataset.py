@@ -73,7 +73,7 @@ def unanswered(dataset: Dataset, questions: Sequence[Question]) -> str:
 
 def lacking(dataset: Dataset, questions: Sequence[Question]) -> str:
     """Says how many of the questions' gold passages the corpus lacks; "" if it has all."""
-    gold = [one for question in questions for one in dataset.gold.get(question.id, ())]
+    gold = [passage for question in questions for passage in dataset.gold.get(question.id, ())]
     count = len(gold) - sum(dataset.passages.has(gold)) if gold else 0
     if not count:
         return ""
@@ -163,20 +163,20 @@ def read_dataset(
     """
     manifest = row_files.read_manifest(questions, kind=_KIND)
     if split not in manifest.rows:
-        others = ", ".join(sorted(manifest.rows)) or "none in any other"
-        raise InputError(f"{name} has no questions in split {split!r}; it has {others}")
-    wanted = range(manifest.rows[split]) if rows is None else rows
+        splits = ", ".join(sorted(manifest.rows)) or "none in any other"
+        raise InputError(f"{name} has no questions in split {split!r}; it has {splits}")
+    selection = range(manifest.rows[split]) if rows is None else rows
     labelled = [
-        LabelledQuestion(question, tuple(one for one in gold if one.corpus == corpus))
-        for question, gold in read_questions(questions, split, wanted)
+        LabelledQuestion(question, tuple(passage for passage in gold if passage.corpus == corpus))
+        for question, gold in read_questions(questions, split, selection)
     ]
     judged = {q.id: gold for q, gold in labelled if gold}
     relevant = {name: tuple(p.id for p in gold if p.grade > 0) for name, gold in judged.items()}
-    grades = {name: {one.id: one.grade for one in gold} for name, gold in judged.items()}
+    grades = {name: {p.id: p.grade for p in gold} for name, gold in judged.items()}
     graded = any(grade != 1 for of_one in grades.values() for grade in of_one.values())
     parts = [manifest.identity, split, passages.identity]
     if corpus or rows is not None:
-        parts += [corpus, f"{wanted.start}:{wanted.stop}:{wanted.step}"]
+        parts += [corpus, f"{selection.start}:{selection.stop}:{selection.step}"]
     return Dataset(
         name=name,
         questions=tuple(question for question, _ in labelled),
@@ -194,10 +194,10 @@ def without_themselves(dataset: Dataset) -> Dataset:
     Queries may be passages of the corpus, as in BEIR's ArguAna and Quora, whose evaluation leaves
     these out, too.
     """
-    there = dataset.passages.has([question.id for question in dataset.questions])
+    is_passage = dataset.passages.has([question.id for question in dataset.questions])
     questions = (
         dataclasses.replace(question, hidden=(question.id,)) if found else question
-        for question, found in zip(dataset.questions, there, strict=True)
+        for question, found in zip(dataset.questions, is_passage, strict=True)
     )
     return dataset._replace(questions=tuple(questions))
 

@@ -107,23 +107,23 @@ class Downloads:
                 record = read_json_object(file, what="a record of downloads", way_out=way_out)
             entry = record.get(address, {})
             if address.startswith(_HUB):
-                path, found = _from_hub(address, entry.get("commit"))
+                path, facts = _from_hub(address, entry.get("commit"))
             else:
-                path, found = self.directory / published_name(address), {}
+                path, facts = self.directory / published_name(address), {}
                 if not path.is_file():
                     with explain_limits(path):
                         _fetch(address, path, self._pauses)
-            found |= {"bytes": path.stat().st_size, "sha256": digest_file(path)}
-            for what in ("bytes", "sha256"):
-                if entry.get(what, found[what]) != found[what]:
+            facts |= {"bytes": path.stat().st_size, "sha256": digest_file(path)}
+            for name in ("bytes", "sha256"):
+                if entry.get(name, facts[name]) != facts[name]:
                     raise InputError(
-                        f"{path} has {what} {found[what]}, but {file} has {what} {entry[what]} of "
+                        f"{path} has {name} {facts[name]}, but {file} has {name} {entry[name]} of "
                         f"{address}: the published file, or this copy of it, has changed. Remove "
                         "this copy to download it again, and the record to use another version"
                     )
             if not entry:
-                found["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                record[address] = found
+                facts["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                record[address] = facts
                 write_text(file, json.dumps(record, indent=1, sort_keys=True))
         return path
 
@@ -158,10 +158,10 @@ def find_file(directory: Path, name: str) -> Path | None:
         if direct.is_file():
             return direct
     for form in forms:
-        found = sorted(path for path in directory.rglob(form) if path.is_file())
-        if found:
-            depth = min(len(path.parts) for path in found)
-            nearest = [path for path in found if len(path.parts) == depth]
+        paths = sorted(path for path in directory.rglob(form) if path.is_file())
+        if paths:
+            depth = min(len(path.parts) for path in paths)
+            nearest = [path for path in paths if len(path.parts) == depth]
             if len(nearest) > 1:
                 raise InputError(
                     f"{directory} has {form} in several folders ({nearest[0].parent}, "
@@ -205,8 +205,8 @@ def _fetch(address: str, path: Path, pauses: tuple[float, ...]) -> None:
                         "another way and give --source=DIR"
                     ) from None
                 _log.warning("%s: %s; trying again", address, error)
-                wanted = getattr(error, "pause", None)
-                time.sleep(pauses[max(0, failures - 1)] if wanted is None else wanted)
+                pause = getattr(error, "pause", None)
+                time.sleep(pauses[max(0, failures - 1)] if pause is None else pause)
     rename(part, path)
     _version_file(part).unlink()
 
@@ -223,14 +223,14 @@ def _attempt(client: httpx.Client, address: str, part: Path) -> None:
     if version and (start := part.stat().st_size):
         headers |= {"Range": f"bytes={start}-", "If-Range": version}
     with client.stream("GET", address, headers=headers) as response:
-        status, found = response.status_code, _version(response.headers)
+        status, received = response.status_code, _version(response.headers)
         place = response.headers.get("Content-Range", "")
         if status == 416 and place == f"bytes */{start}":
             return  # the part is whole
         if status in _TRANSIENT:
             raise TransientError(f"the server answers {status}", pause=retry_after(response))
         begins = status == 206 and place.startswith(f"bytes {start}-")
-        if status == 416 or (status == 206 and not (begins and found in ("", version))):
+        if status == 416 or (status == 206 and not (begins and received in ("", version))):
             part.unlink()
             raise TransientError("the server sends another file or part; beginning anew")
         if status not in (200, 206):
@@ -240,7 +240,7 @@ def _attempt(client: httpx.Client, address: str, part: Path) -> None:
             )
         if status == 200:
             part.unlink(missing_ok=True)
-            write_text(mark, found)
+            write_text(mark, received)
         _receive(response, part)
 
 

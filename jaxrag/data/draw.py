@@ -91,10 +91,10 @@ class Draw:
         """All questions that may be drawn, in random order; at least ``count``."""
         eligible = [q for q in source.questions if not self.only_gold or source.gold.get(q.id)]
         if count > len(eligible):
-            which = " with gold passages" if self.only_gold else ""
+            condition = " with gold passages" if self.only_gold else ""
             raise InputError(
                 f"Cannot draw {count} questions from {source.name}, which has {len(eligible)}"
-                f"{which}: lower data.train or data.test."
+                f"{condition}: lower data.train or data.test."
             )
         order = np.random.default_rng(self.seed).permutation(len(eligible))
         return tuple(eligible[i] for i in order)
@@ -117,10 +117,10 @@ class Draw:
         clean = kept(train)
         if len(clean) == len(train):
             return train
-        found = tuple(clean + kept(spare))[: len(train)]
-        if len(found) < len(train):
+        usable = tuple(clean + kept(spare))[: len(train)]
+        if len(usable) < len(train):
             raise InputError(
-                f"Without those of the test part, {name} has {len(found)} training questions, and "
+                f"Without those of the test part, {name} has {len(usable)} training questions, and "
                 f"{len(train)} are wanted: lower data.train."
             )
-        return found
+        return usable

@@ -59,21 +59,21 @@ class Folder(QuestionFiles):
         there = os.path.lexists(source / "qrels.jsonl")  # a link to nothing is there, too
         judged = [_file(source, "qrels", "gold passages")] if there else []
         passages = _converted_corpus(searched, cache)
-        own = searched.parent.resolve() == source.resolve()
+        own_corpus = searched.parent.resolve() == source.resolve()
 
         def labelled() -> Iterable[LabelledQuestion]:
             gold = _read_gold(judged[0]) if judged else {}
             parsed = _read_questions(questions)
             _check_gold_questions(source, questions, parsed, gold)
-            found = [
-                LabelledQuestion(one, tuple(map(GoldPassage, dict.fromkeys(gold.get(one.id, ())))))
-                for one in parsed.values()
+            labels = [
+                LabelledQuestion(q, tuple(map(GoldPassage, dict.fromkeys(gold.get(q.id, ())))))
+                for q in parsed.values()
             ]
-            if own:
-                _check_gold_passages(found, passages, source / "qrels.jsonl")
-            return found
+            if own_corpus:
+                _check_gold_passages(labels, passages, source / "qrels.jsonl")
+            return labels
 
-        form = "folder with its corpus" if own else "folder"
+        form = "folder with its corpus" if own_corpus else "folder"
         files = [questions, *judged]
         return self.converted(source.name, cache, files, labelled, passages, form=form)
 
@@ -102,7 +102,7 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
         )
     path = folder / f"{name}.jsonl"
     if not path.is_file():
-        present = ", ".join(sorted(found.name for found in folder.glob("*.jsonl"))) or "no JSONL"
+        present = ", ".join(sorted(file.name for file in folder.glob("*.jsonl"))) or "no JSONL"
         raise InputError(f"{path}: no such file ({purpose}); the folder has {present}")
     return path
 
@@ -143,9 +143,9 @@ def _check_gold_questions(
 ) -> None:
     """Refuses gold passages of a question that is in no file of the folder."""
     unknown = gold.keys() - questions.keys()
-    for other in (source / "queries.jsonl", source / "train.jsonl"):
-        if unknown and other != path and other.is_file():
-            unknown -= _read_questions(other).keys()
+    for file in (source / "queries.jsonl", source / "train.jsonl"):
+        if unknown and file != path and file.is_file():
+            unknown -= _read_questions(file).keys()
     if unknown:
         raise InputError(
             f"{source / 'qrels.jsonl'}: field 'query_id': {min(unknown)!r} ({len(unknown)} in all)"
@@ -157,9 +157,9 @@ def _check_gold_passages(
     labelled: Iterable[LabelledQuestion], passages: Passages, qrels: Path
 ) -> None:
     for question, gold in labelled:
-        there = passages.has([one.id for one in gold])
-        if not all(there):
-            unknown = gold[there.index(False)]
+        present = passages.has([passage.id for passage in gold])
+        if not all(present):
+            unknown = gold[present.index(False)]
             raise InputError(
                 f"{qrels}: field 'passage_ids' of query {question.id!r}: corpus.jsonl beside it"
                 f" has no passage {unknown.id!r}"

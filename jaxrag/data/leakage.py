@@ -61,9 +61,9 @@ def evaluated_sets(
     Of each published set among the ``training`` data that is built in the ``cache``, the split that
     papers evaluate counts as well.
     """
-    found = [
-        question_set(f"the evaluated data {one.label}", (q.text for q in one.questions))
-        for one in evaluated
+    sets = [
+        question_set(f"the evaluated data {dataset.label}", (q.text for q in dataset.questions))
+        for dataset in evaluated
     ]
     for settings in training:
         if isinstance(settings, Benchmark) and cache is not None:
@@ -71,10 +71,10 @@ def evaluated_sets(
             directory = set_directory(settings.name, cache)
             count = split_sizes(directory).get(split, 0) if is_complete(directory) else 0
             rows = read_questions(directory, split, range(count))
-            texts = (one.question.text for one in rows)
+            texts = (row.question.text for row in rows)
             if count:
-                found.append(question_set(f"{settings.name} {split}, which papers evaluate", texts))
-    return found
+                sets.append(question_set(f"{settings.name} {split}, which papers evaluate", texts))
+    return sets
 
 
 def without_leaks(
@@ -94,23 +94,23 @@ def without_leaks(
     texts = list(texts)
     hashes = np.fromiter(map(question_hash, texts), np.uint64, len(texts))
     leaked = np.zeros(len(texts), bool)
-    for one in evaluated:
-        shared = np.isin(hashes, one.hashes)
+    for tested in evaluated:
+        shared = np.isin(hashes, tested.hashes)
         if shared.any() and leakage == "refuse":
             raise InputError(
                 f"{shared.sum():,} of {len(texts):,} training questions of {name} are questions of "
-                f"{one.name}, too, by normalised text:{_first(texts, shared)}\nTrain on another "
+                f"{tested.name}, too, by normalised text:{_first(texts, shared)}\nTrain on another "
                 f"split, leave them out with --{field}=drop, or train on them knowingly with "
                 f"--{field}=keep."
             )
         if shared.any():
             action = "left out of the training" if leakage == "drop" else "trained on knowingly"
             count = f"{shared.sum():,} of {len(texts):,} questions of {name}"
-            _log.warning("%s are questions of %s, too: %s", count, one.name, action)
+            _log.warning("%s are questions of %s, too: %s", count, tested.name, action)
         leaked |= shared
     if leakage == "keep":
         return list(training)
-    kept = [one for one, shared in zip(training, leaked, strict=True) if not shared]
+    kept = [example for example, shared in zip(training, leaked, strict=True) if not shared]
     if training and not kept:
         raise InputError(f"All questions of {name} are evaluated, too: none is left to train on.")
     return kept
@@ -176,10 +176,10 @@ def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str 
 def _read_hashes(file: Path) -> np.ndarray:
     """The record of the questions that a checkpoint was trained on."""
     try:
-        found = load_array(file)
-        if found.dtype == np.uint64:
-            return found
-        error = f"it holds {found.dtype}"
+        hashes = load_array(file)
+        if hashes.dtype == np.uint64:
+            return hashes
+        error = f"it holds {hashes.dtype}"
     except ValueError as reason:
         error = reason
     raise InputError(

@@ -25,48 +25,50 @@ class Unbuilt(NamedTuple):
 
 def origins(settings: DataSettings) -> list[dict[str, str | int]]:
     """What the published sets among the settings are, for a run's record."""
-    found = []
-    for one in _benchmarks(settings):
-        published = named_set(one.name)
-        split = one.split or published.evaluated
-        found.append(
+    records = []
+    for benchmark in _benchmarks(settings):
+        published = named_set(benchmark.name)
+        split = benchmark.split or published.evaluated
+        records.append(
             {
-                "set": one.name,
+                "set": benchmark.name,
                 "split": split,
                 "split_questions": published.splits[split],
-                "corpus": one.corpus or published.corpus,
+                "corpus": benchmark.corpus or published.corpus,
                 "licence": published.licence,
                 "source": published.source,
             }
         )
-    return found
+    return records
 
 
 def _benchmarks(settings: DataSettings) -> list[Benchmark]:
     """The published sets among the settings, each once."""
     if isinstance(settings, Draw):
         sources = (settings.source, settings.test_source)
-        found = [one for source in sources if source is not None for one in _benchmarks(source)]
-        return list(dict.fromkeys(found))
+        benchmarks = [
+            one for source in sources if source is not None for one in _benchmarks(source)
+        ]
+        return list(dict.fromkeys(benchmarks))
     return [settings] if isinstance(settings, Benchmark) else []
 
 
 def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
     """Published sets and corpora of some settings that are not built under ``cache``."""
-    found = []
-    for one in _benchmarks(settings):
-        published = named_set(one.name)
-        if not is_complete(set_directory(one.name, cache)):
+    missing = []
+    for data in _benchmarks(settings):
+        published = named_set(data.name)
+        if not is_complete(set_directory(data.name, cache)):
             sizes = ", ".join(f"{split} {count:,}" for split, count in published.splits.items())
-            marked = named_part(one.corpus) and published.gold  # files that mark gold passages
-            command = f"jaxrag data {one.name} --workdir={cache}{' --gold' if marked else ''}"
-            found.append(Unbuilt(f"set {one.name}", f"questions: {sizes}", command))
-        corpus = one.corpus or published.corpus
+            marked = named_part(data.corpus) and published.gold  # files that mark gold passages
+            command = f"jaxrag data {data.name} --workdir={cache}{' --gold' if marked else ''}"
+            missing.append(Unbuilt(f"set {data.name}", f"questions: {sizes}", command))
+        corpus = data.corpus or published.corpus
         own = corpus in (OWN, OTHERS, published.contexts_name)  # built with the set
         if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
             command = f"jaxrag data {build_arguments(corpus)} --workdir={cache}"
-            found.append(Unbuilt(f"corpus {corpus}", _size(corpus), command))
-    return list(dict.fromkeys(found))
+            missing.append(Unbuilt(f"corpus {corpus}", _size(corpus), command))
+    return list(dict.fromkeys(missing))
 
 
 def _size(name: str) -> str:

@@ -65,10 +65,10 @@ class Published(QuestionFiles):
             return (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
 
         label = Path(self.path).name.split(".")[0]
-        found = self.converted(
+        dataset = self.converted(
             label, cache, source.files, labelled, passages, corpus=name, form=source.form
         )
-        return found if source.corpus is None else without_themselves(found)
+        return dataset if source.corpus is None else without_themselves(dataset)
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
@@ -117,17 +117,17 @@ def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
         return _source_of_file(path, split, corpus)
     if (path / "qrels").is_dir():
         return _beir(path, split, corpus)
-    names = [one for one in sorted(path.iterdir()) if one.is_file() and _is_of(one, split)]
-    questions = [one for one in names if "qrels" not in one.name]
+    names = [file for file in sorted(path.iterdir()) if file.is_file() and _is_of(file, split)]
+    questions = [file for file in names if "qrels" not in file.name]
     if len(questions) == 1:
         return _source_of_file(questions[0], split, corpus)
     if questions:
-        found = ", ".join(one.name for one in questions)
-        raise InputError(f"{path} has several files of the split {split!r} ({found}): name one")
-    found = ", ".join(sorted(one.name for one in path.iterdir())) or "nothing"
+        listed = ", ".join(file.name for file in questions)
+        raise InputError(f"{path} has several files of the split {split!r} ({listed}): name one")
+    listed = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
     raise InputError(
         f"{path} has no file of the split {split!r} (data.split, part of the name of a JSON, JSONL,"
-        f" CSV, TSV or text file); it has {found}"
+        f" CSV, TSV or text file); it has {listed}"
     )
 
 
@@ -159,7 +159,7 @@ def _source_of_file(path: Path, split: str, corpus: str) -> Source:
         raise InputError(
             f"{path}: its judgements are needed beside it, as "
             f"{path.name.replace('queries', 'qrels')} or as the only file with 'qrels' in its name;"
-            f" found: {', '.join(one.name for one in beside) or 'none'}"
+            f" found: {', '.join(file.name for file in beside) or 'none'}"
         )
     raise InputError(
         f"{path}: the first line has {len(cells)} columns between tabs ({' | '.join(cells)[:80]}); "
@@ -178,10 +178,10 @@ _FORMS: dict[str, tuple[str, ...]] = {
 def _json(path: Path, split: str, corpus: str, *, lines: bool) -> Source:
     first = next(read_input(path) if lines else read_elements(path), None)
     fields = {} if first is None else first.fields
-    known = [form for form in _FORMS if form.endswith("JSONL") == lines]
-    form = next((form for form in known if fields.keys() >= {*_FORMS[form]}), "")
+    forms = [form for form in _FORMS if form.endswith("JSONL") == lines]
+    form = next((form for form in forms if fields.keys() >= {*_FORMS[form]}), "")
     if not form:
-        raise _unknown(path, list(fields), known, lines=lines)
+        raise _unknown(path, list(fields), forms, lines=lines)
     titles_of = corpus if corpus in TITLE_CORPORA else ""
     readers: dict[str, Callable[[], Iterator[SetRow]]] = {
         "FlashRAG's JSONL": lambda: read_flashrag(path, titles_of=titles_of),
@@ -207,12 +207,12 @@ def read_kilt(path: Path) -> Iterator[SetRow]:
             raise line.error("output", "has no 'answer'; KILT's test files are published without")
         kept = line._replace(fields={"output": kept}).answers("output")
         question = Question(line.identifier("id"), line.string("input"), kept)
-        sources = [one for out in outputs for one in out.records("provenance", optional=True)]
-        pages = (GoldPassage(one.identifier("wikipedia_id"), "kilt_wikipedia") for one in sources)
+        sources = [source for out in outputs for source in out.records("provenance", optional=True)]
+        pages = (GoldPassage(page.identifier("wikipedia_id"), "kilt_wikipedia") for page in sources)
         yield SetRow(question, tuple(dict.fromkeys(pages)))
 
 
-def _unknown(path: Path, fields: list[str], known: Sequence[str], *, lines: bool) -> InputError:
+def _unknown(path: Path, fields: list[str], forms: Sequence[str], *, lines: bool) -> InputError:
     record = "line" if lines else "element"
     if {"question", "answers"} <= {*fields} and lines:
         return InputError(
@@ -225,8 +225,8 @@ def _unknown(path: Path, fields: list[str], known: Sequence[str], *, lines: bool
             "with queries.jsonl, corpus.jsonl and qrels/"
         )
     needs = "; ".join(
-        f"{form} lacks {', '.join(one for one in _FORMS[form] if one not in fields)}"
-        for form in known
+        f"{form} lacks {', '.join(field for field in _FORMS[form] if field not in fields)}"
+        for form in forms
     )
     return InputError(
         f"{path}: in no known form. Its first {record} has {', '.join(fields) or 'no fields'}; for "
@@ -260,20 +260,20 @@ def _judgements_beside(path: Path, split: str) -> list[Path]:
     renamed = path.with_name(path.name.replace("queries", "qrels"))
     if renamed != path and renamed.is_file():
         return [renamed]
-    found = [one for one in sorted(path.parent.iterdir()) if "qrels" in one.name]
-    return [one for one in found if split in re.split(r"[-_.]", one.name)] or found
+    files = [file for file in sorted(path.parent.iterdir()) if "qrels" in file.name]
+    return [file for file in files if split in re.split(r"[-_.]", file.name)] or files
 
 
 def _beir(folder: Path, split: str, corpus: str) -> Source:
     names = (f"qrels/{split}.tsv", "queries.jsonl", "corpus.jsonl")
-    found = [find_file(folder / Path(one).parent, Path(one).name) for one in names]
-    if None in found:
-        splits = ", ".join(sorted(one.name for one in (folder / "qrels").iterdir()))
+    files = [find_file(folder / Path(name).parent, Path(name).name) for name in names]
+    if None in files:
+        splits = ", ".join(sorted(file.name for file in (folder / "qrels").iterdir()))
         raise InputError(
-            f"{folder}: a folder of BEIR needs {names[found.index(None)]}; its qrels/ has "
+            f"{folder}: a folder of BEIR needs {names[files.index(None)]}; its qrels/ has "
             f"{splits or 'none'}"
         )
-    judged, queries, passages = cast("list[Path]", found)
+    judged, queries, passages = cast("list[Path]", files)
     return Source(
         "BEIR's folder with quoted cells",  # older caches have other rows
         (queries, judged, passages),

@@ -96,8 +96,8 @@ def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Qu
 
 def whole_letter(text: str) -> int:
     """Index of the letter that is a whole text, such as "B", "(b)" or "Option B."; -1 of others."""
-    found = _WHOLE_LETTER.fullmatch(unicodedata.normalize("NFKC", text))
-    return LETTERS.index(found[1].upper()) if found else -1
+    match = _WHOLE_LETTER.fullmatch(unicodedata.normalize("NFKC", text))
+    return LETTERS.index(match[1].upper()) if match else -1
 
 
 def with_chosen_answers(question: Question) -> Question:
@@ -108,8 +108,8 @@ def with_chosen_answers(question: Question) -> Question:
     InputError if there are choices, and none of the gold answers is one.
     """
     marks = [mark for mark in map(_OWN_LETTER.match, question.choices) if mark]
-    own = "".join(mark[1] for mark in marks)
-    if own and len(own) == len(question.choices) and LETTERS.startswith(own):
+    letters = "".join(mark[1] for mark in marks)
+    if letters and len(letters) == len(question.choices) and LETTERS.startswith(letters):
         bare = {mark.string.strip().lower(): mark.string[mark.end() :] for mark in marks}
         answers = tuple(bare.get(answer.strip().lower(), answer) for answer in question.answers)
         question = dataclasses.replace(question, choices=tuple(bare.values()), answers=answers)
@@ -162,8 +162,8 @@ def gold_options(question: Question) -> list[int]:
     # as written first, since choices may differ in case only, such as the genotypes Tt and tt
     for form in (str.strip, lambda text: text.strip().lower()):
         gold = set(map(form, question.answers))
-        if found := [index for index, text in enumerate(texts) if form(text) in gold]:
-            return found
+        if indices := [index for index, text in enumerate(texts) if form(text) in gold]:
+            return indices
     raise InputError(
         f"Question {question.id}: none of its options {list(texts)} is the gold answer "
         f"{list(question.answers)}; the gold answer of a closed question must be the full text of "

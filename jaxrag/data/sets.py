@@ -83,7 +83,7 @@ class PublishedSet:
 
     def rows(self, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
         """The questions of a split in their published order, from paths by published name."""
-        paths = [files[published_name(one)] for one in self.addresses(split)]
+        paths = [files[published_name(address)] for address in self.addresses(split)]
         if self.read is not None:
             rows = self.read(paths, split)
         else:

@@ -61,7 +61,7 @@ def read_flashrag(
             yield SetRow(question, gold, contexts)
         else:
             contexts = tuple(dict.fromkeys(_gold_paragraphs(line.record("metadata"))))
-            yield SetRow(question, tuple(GoldPassage(one.id) for one in contexts), contexts)
+            yield SetRow(question, tuple(GoldPassage(passage.id) for passage in contexts), contexts)
 
 
 def _is_boolean(line: InputLine) -> bool:
@@ -73,10 +73,10 @@ def _answers(line: InputLine, choices: tuple[str, ...], task: str) -> tuple[str,
     answers = line.items(field)
     if task == "fact_checking":
         words = [str(answer).lower() for answer in answers]
-        found = tuple(dict.fromkeys(FEVER.get(word, word) for word in words))
-        if not {*found} <= {*VERDICTS}:
+        verdicts = tuple(dict.fromkeys(FEVER.get(word, word) for word in words))
+        if not {*verdicts} <= {*VERDICTS}:
             raise line.error(field, f"is {answers}; SUPPORTS or REFUTES, true or false is needed")
-        return found
+        return verdicts
     if _is_boolean(line):
         return tuple(dict.fromkeys("yes" if answer else "no" for answer in answers))
     if not choices:
@@ -92,10 +92,10 @@ def _choice(line: InputLine, answer: Any, choices: tuple[str, ...]) -> str:
         return choices[answer]
     if isinstance(answer, str) and answer in choices:
         return answer
-    shown = repr(answer) if isinstance(answer, (int, str)) else type_name(answer)
+    quoted = repr(answer) if isinstance(answer, (int, str)) else type_name(answer)
     raise line.error(
         "golden_answers",
-        f"has {shown}; with choices it must be the position of one, from 0 to {len(choices) - 1}, "
+        f"has {quoted}; with choices it must be the position of one, from 0 to {len(choices) - 1}, "
         "or the text of one",
     )
 
@@ -109,8 +109,8 @@ def _gold_paragraphs(metadata: InputLine) -> Iterator[Passage]:
     elif "question_decomposition" in metadata.fields:
         for step in metadata.records("question_decomposition", optional=True):
             if "support_paragraph" in step.fields:
-                one = step.record("support_paragraph")
-                yield context(one.string("title", optional=True), one.string("paragraph_text"))
+                part = step.record("support_paragraph")
+                yield context(part.string("title", optional=True), part.string("paragraph_text"))
 
 
 def _contexts(line: InputLine) -> tuple[Passage, ...]:

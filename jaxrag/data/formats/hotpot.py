@@ -74,10 +74,10 @@ def paragraphs(
 
 def ids_of_titles(contexts: Iterable[Iterable[Passage]]) -> dict[str, str]:
     """Ids of the contexts of all questions by title; of several the first."""
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for passage in itertools.chain.from_iterable(contexts):
-        found.setdefault(passage.title, passage.id)
-    return found
+        ids.setdefault(passage.title, passage.id)
+    return ids
 
 
 def supporting_gold(
@@ -91,20 +91,20 @@ def supporting_gold(
     A title that is not among the contexts is another question's context (``pooled``, which is read
     only then); or it stands for a passage that is in no corpus, so that it counts as not found.
     """
-    wanted, titles = dict.fromkeys(supporting), {passage.title for passage in contexts}
-    own = [GoldPassage(passage.id) for passage in contexts if passage.title in wanted]
-    own += [GoldPassage(pooled().get(one, one)) for one in wanted if one not in titles]
-    named = [GoldPassage(title, titles_of) for title in wanted] if titles_of else []
-    return (*dict.fromkeys(own), *named)
+    named, titles = dict.fromkeys(supporting), {passage.title for passage in contexts}
+    gold = [GoldPassage(passage.id) for passage in contexts if passage.title in named]
+    gold += [GoldPassage(pooled().get(title, title)) for title in named if title not in titles]
+    by_title = [GoldPassage(title, titles_of) for title in named] if titles_of else []
+    return (*dict.fromkeys(gold), *by_title)
 
 
 def _joined(record: InputLine, field: str, sentences: Any) -> str:
     """A paragraph from its sentences; HotpotQA's begin with their spaces, 2WikiMultiHopQA's not."""
     if isinstance(sentences, str):
         return sentences.strip()
-    if not isinstance(sentences, list) or not all(isinstance(one, str) for one in sentences):
+    if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
         raise record.error(field, "has a paragraph that is not a list of sentences")
-    return "".join(one if one[:1].isspace() else f" {one}" for one in sentences if one).strip()
+    return "".join(s if s[:1].isspace() else f" {s}" for s in sentences if s).strip()
 
 
 def _pairs(element: InputLine, field: str) -> list[tuple[str, Any]]:
@@ -112,7 +112,7 @@ def _pairs(element: InputLine, field: str) -> list[tuple[str, Any]]:
     pairs = []
     for position, item in enumerate(element.items(field, optional=True), 1):
         if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], str):
-            shown = f"a list of {len(item)}" if isinstance(item, list) else type_name(item)
-            raise element.error(field, f"item {position} is {shown}; [title, ...] is needed")
+            kind = f"a list of {len(item)}" if isinstance(item, list) else type_name(item)
+            raise element.error(field, f"item {position} is {kind}; [title, ...] is needed")
         pairs.append((item[0], item[1]))
     return pairs

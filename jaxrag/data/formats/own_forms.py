@@ -93,14 +93,14 @@ def read_medmcqa(paths: Sequence[Path], split: str) -> Iterator[SetRow]:
             raise row.error("cop", f"is {cop}; it must be the number of an option, from 0 to 3")
         if not choices[cop].strip():
             raise row.error("cop", f"is {cop}, whose option is blank")
-        if named := _EXPLAINED.match(explanation):
+        if match := _EXPLAINED.match(explanation):
             for base in (0, 1):
-                agreeing[base] += cop - base == "abcd".index(named[1].lower())
+                agreeing[base] += cop - base == "abcd".index(match[1].lower())
         name, text = row.string("id"), row.string("question")
         question = Question(name, text, (choices[cop],), choices, task="multiple_choice")
         title = row.string("subject_name", optional=True)
         passages = (context(title, explanation),) if explanation.strip() else ()
-        yield SetRow(question, tuple(GoldPassage(one.id) for one in passages), passages)
+        yield SetRow(question, tuple(GoldPassage(passage.id) for passage in passages), passages)
     if agreeing[1] > agreeing[0]:
         raise InputError(
             f"{paths[0]}: of the letters that explanations name, {agreeing[0]} agree with 'cop' "
@@ -154,19 +154,19 @@ def _paragraphs(file: Path) -> dict[str, Passage]:
         if len(data) > _MOST_BYTES:
             raise InputError(f"{file} has over {_MOST_BYTES / 1e6:.0f} MB: it is another file")
         try:
-            whole = InputLine(file, 1, dict(parse_json(data)), "object")
+            document = InputLine(file, 1, dict(parse_json(data)), "object")
         except (ValueError, TypeError) as error:
             raise InputError(f"{file}: not one JSON object ({error}); get it again") from None
-    entries = {name: whole.record(name) for name in whole.fields}
+    entries = {name: document.record(name) for name in document.fields}
     return {
         name: Passage(name, entry.string("title"), entry.string("content"))
         for name, entry in entries.items()
     }
 
 
-def _evidence(element: InputLine, found: list[Any]) -> Iterator[str]:
+def _evidence(element: InputLine, items: list[Any]) -> Iterator[str]:
     """Names of paragraphs in lists of lists: annotators, steps, choices."""
-    for item in found:
+    for item in items:
         if isinstance(item, list):
             yield from _evidence(element, item)
         elif not isinstance(item, str):
