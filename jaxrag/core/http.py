@@ -254,8 +254,8 @@ class HttpClient:
             raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             proxy = " (by the environment's proxy)" if _proxy(where) else ""
-            said = f"{type(error).__name__}: {self._quote(error)}"
-            raise TransientError(f"{where}{proxy}: {said}") from None
+            reason = f"{type(error).__name__}: {self._quote(error)}"
+            raise TransientError(f"{where}{proxy}: {reason}") from None
         for secret in self._long_secrets:
             data = data.replace(secret.encode(), b"***")
         text, status = data.decode("utf-8", "replace"), response.status_code
@@ -322,12 +322,12 @@ class HttpClient:
 
     def _quote(self, text: object) -> str:
         """The beginning of a text on one line, without secrets and control characters."""
-        said = str(text)
+        quoted = str(text)
         for secret in self._secrets:
-            said = said.replace(secret, "***")
-        if _spells(said, self._long_secrets):
+            quoted = quoted.replace(secret, "***")
+        if _spells(quoted, self._long_secrets):
             return "its answer has the request's key in it"
-        return printable(" ".join(said.split())[:_QUOTED])
+        return printable(" ".join(quoted.split())[:_QUOTED])
 
 
 @functools.cache
@@ -357,16 +357,16 @@ def _transport(url: str) -> httpx.AsyncHTTPTransport:
         return httpx.AsyncHTTPTransport(limits=limits, proxy=_proxy(url))
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         # the text of the last may quote a password
-        said = "it is no address" if isinstance(error, httpx.InvalidURL) else error
+        reason = "it is no address" if isinstance(error, httpx.InvalidURL) else error
         raise InputError(
-            f"The proxy that the environment names cannot be used ({said}): unset ALL_PROXY, "
+            f"The proxy that the environment names cannot be used ({reason}): unset ALL_PROXY, "
             "HTTP_PROXY or HTTPS_PROXY, or name the server's host in NO_PROXY."
         ) from None
 
 
 def _proxy(url: str) -> str | None:
     """The environment's proxy for an address; None for this machine and hosts in NO_PROXY."""
-    parts, named = urllib.parse.urlsplit(url), urllib.request.getproxies()
+    parts, proxies = urllib.parse.urlsplit(url), urllib.request.getproxies()
     host = parts.hostname or ""
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
@@ -375,7 +375,7 @@ def _proxy(url: str) -> str | None:
     local = host == "localhost" or host.endswith(".localhost")
     if local or urllib.request.proxy_bypass(host):
         return None
-    proxy = named.get(parts.scheme) or named.get("all") or ""
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
     return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
 
 
@@ -400,11 +400,11 @@ def _spells(text: str, secrets: Sequence[str]) -> bool:
     forms = {form for form in forms if len(form) >= _SHORT // 2}
     texts = {text, _TAG.sub("", text)} if forms else set[str]()
     for _ in range(3):
-        texts, escaped = {_unescaped(one) for one in texts}, texts
+        texts, escaped = {_unescaped(t) for t in texts}, texts
         if texts == escaped:
             break
-    texts |= {text, *(_TAG.sub("", one) for one in texts)}  # a key may have a "0x" itself
-    return any(form in one for one in map(_alphanumeric, texts) for form in forms)
+    texts |= {text, *(_TAG.sub("", t) for t in texts)}  # a key may have a "0x" itself
+    return any(form in t for t in map(_alphanumeric, texts) for form in forms)
 
 
 def _unescaped(text: str) -> str:
@@ -422,8 +422,8 @@ def _encoded(secret: str) -> list[str]:
     data = secret.encode()
     forms = [secret, data.hex(), "".join(map(str, data)), "".join(f"{c:03o}" for c in data)]
     for before in range(3):  # bytes before it in a group of three; characters shared with others go
-        whole = base64.b64encode(bytes(before) + data).decode()
-        forms.append(whole[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])
+        encoded = base64.b64encode(bytes(before) + data).decode()
+        forms.append(encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6])
     return forms
 
 
@@ -455,10 +455,10 @@ def check_address(url: str) -> None:
         )
     try:
         parts = httpx.URL(url)
-        host, named = parts.host, urllib.parse.urlsplit(url).netloc
-        password = parts.userinfo or re.search("@|%40", named)
+        host, netloc = parts.host, urllib.parse.urlsplit(url).netloc
+        password = parts.userinfo or re.search("@|%40", netloc)
         valid = bool(host) and parts.scheme in ("http", "https") and 0 < (parts.port or 80) < 65_536
-        valid = valid and parts.port != 0 and not re.search(r"\s|%20|\.\.", host + named)
+        valid = valid and parts.port != 0 and not re.search(r"\s|%20|\.\.", host + netloc)
     except (ValueError, httpx.InvalidURL):
         valid, password = False, re.search("@|%40", url)
     if password:

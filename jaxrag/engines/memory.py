@@ -86,22 +86,22 @@ def model_memory(
       taken: bytes of each device that other models and the index use.
     """
     size = number_bytes(settings, devices)
-    whole = (1 if settings.quantization else size) * config.parameters
+    weights = (1 if settings.quantization else size) * config.parameters
     if isinstance(settings, Vllm):
-        each = whole / device_count(settings)
+        share = weights / device_count(settings)
         row = row_bytes(config, size) / settings.tensor_parallel
-        return Memory(each, max(vllm_share(settings, devices) - each, row))
-    count, each = device_count(settings), whole / settings.tensor_parallel
-    row, free = row_bytes(config, size), count * (devices.memory - taken - each)
-    usual = Sizes.fixed(whole) if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
-    given = (settings.prefill_rows, settings.rows, settings.chunk)
-    sizes = Sizes.choose(*given, int(settings.cache_gib * 2**30), usual=usual)
+        return Memory(share, max(vllm_share(settings, devices) - share, row))
+    count, share = device_count(settings), weights / settings.tensor_parallel
+    row, free = row_bytes(config, size), count * (devices.memory - taken - share)
+    usual = Sizes.fixed(weights) if devices.cpu else Sizes.fitting(max(int(free), 1), row // TOKENS)
+    chosen = (settings.prefill_rows, settings.rows, settings.chunk)
+    sizes = Sizes.choose(*chosen, int(settings.cache_gib * 2**30), usual=usual)
     rows, prompts, chunk = sizes.decode_rows, sizes.prefill_rows, sizes.chunk
     cache = 2 * min(rows * row, sizes.cache_bytes) + prompts * row
     layer = prompts * chunk * (2 * config.hidden_size + 3 * config.intermediate_size) * size
     scores = 4 * prompts * config.num_attention_heads * chunk * TOKENS
     work = layer + scores + 8 * rows * config.vocab_size
-    return Memory(each, cache / count, work / count)
+    return Memory(share, cache / count, work / count)
 
 
 def decoder_of(spec: str, published: Mapping[str, DecoderConfig]) -> DecoderConfig | None:
@@ -140,10 +140,10 @@ def run_memory(
     ``models`` are the settings of `Local` and `Vllm`, in the order in which they are loaded; other
     numbers are bytes on each device. None if the shapes of a model are not known.
     """
-    found = Memory(index=index, encoders=encoders)
+    total = Memory(index=index, encoders=encoders)
     for settings, config in models.items():
         if config is None:
             return None
-        own = model_memory(config, settings, devices, taken=found.peak)
-        found = Memory(*map(sum, zip(found, own, strict=True)))
-    return found
+        memory = model_memory(config, settings, devices, taken=total.peak)
+        total = Memory(*map(sum, zip(total, memory, strict=True)))
+    return total

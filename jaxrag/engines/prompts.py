@@ -106,13 +106,13 @@ def _accepted_form(
     refused: Exception | None = None
     tried: list[list[_Turn]] = []
     plain = set(roles) <= {"system", "user", "assistant"}
-    for form in (list, merged_system, *([_in_one] if plain else [])):
-        named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
-        if named in tried:  # a rendering may take half a second
+    for form in (list, merged_system, *([_merged] if plain else [])):
+        messages = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
+        if messages in tried:  # a rendering may take half a second
             continue
-        tried.append(named)
+        tried.append(messages)
         try:
-            text = _rendered(tokenizer, named, json.loads(options))
+            text = _rendered(tokenizer, messages, json.loads(options))
         except LimitError:
             raise
         except InputError as error:
@@ -133,7 +133,7 @@ def merged_system(messages: list[_Turn]) -> list[_Turn]:
     return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
-def _in_one(messages: list[_Turn]) -> list[_Turn]:
+def _merged(messages: list[_Turn]) -> list[_Turn]:
     """All messages are put into one of the user."""
     return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}]
 
@@ -221,8 +221,8 @@ class PromptEncoder:
         """
         rendered = self._rendered(prompt)
         begin = self.frame[0] if isinstance(prompt, str) else []
-        named = str(self.tokenizer.decode(begin))
-        if named and rendered.startswith(named):
+        begin_text = str(self.tokenizer.decode(begin))
+        if begin_text and rendered.startswith(begin_text):
             begin = []
         tokens, places = self._encoded(rendered)
         if not (begin or tokens):
@@ -272,10 +272,10 @@ class PromptEncoder:
     def frame(self) -> tuple[list[int], list[int]]:
         """Tokens that the tokenizer puts before and after a text; the latter would end a prompt."""
         bare = self.tokenizer.encode("a", add_special_tokens=False)
-        whole = self.tokenizer.encode("a")
-        starts = (i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        framed = self.tokenizer.encode("a")
+        starts = (i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
         start = next(starts, 0)
-        return whole[:start], whole[start + len(bare) :]
+        return framed[:start], framed[start + len(bare) :]
 
     @functools.cached_property
     def _control(self) -> re.Pattern[str] | None:
@@ -359,12 +359,12 @@ def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...
 
     They are named by tokenizer, config and generation_config.json, as ids or texts.
     """
-    named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
+    listed: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
     if generation.exists():
-        named.append(read_json(generation).get("eos_token_id"))
+        listed.append(read_json(generation).get("eos_token_id"))
     ids: set[Any] = {_turn_end(tokenizer)}
-    for value in named:
+    for value in listed:
         for token in value if isinstance(value, list) else [value]:
             if token is not None and type(token) not in (int, str):
                 raise InputError(

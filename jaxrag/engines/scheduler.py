@@ -329,7 +329,7 @@ class Scheduler:
             task.coroutine.close()
             return
         try:
-            wanted = task.coroutine.throw(error) if error else task.coroutine.send(value)
+            awaited = task.coroutine.throw(error) if error else task.coroutine.send(value)
         except StopIteration as stop:
             self._end(task, stop.value, None)
         except EngineDown:
@@ -337,13 +337,13 @@ class Scheduler:
         except Exception as failure:  # recorded with the question; the others go on
             self._end(task, None, failure)
         else:
-            self._wait(task, wanted)
+            self._wait(task, awaited)
 
-    def _wait(self, task: _Coroutine, wanted: Any) -> None:
-        if isinstance(wanted, Request):
-            operation = wanted.operation
+    def _wait(self, task: _Coroutine, awaited: Any) -> None:
+        if isinstance(awaited, Request):
+            operation = awaited.operation
             try:
-                key = entry_key(operation.name, operation.identity, operation.key(wanted.payload))
+                key = entry_key(operation.name, operation.identity, operation.key(awaited.payload))
             except Exception as failure:  # a payload that cannot be keyed fails its question
                 self._ready.append((task, None, failure))
                 return
@@ -355,23 +355,23 @@ class Scheduler:
             elif key in self._fresh:
                 self._fresh[key][1].tasks.append(task)
             else:
-                self._fresh[key] = (operation, _Pending(wanted.payload, [task]))
-        elif isinstance(wanted, Gather):
-            branches = _Branches(task, len(wanted.parts))
-            for position, part in enumerate(wanted.parts):
+                self._fresh[key] = (operation, _Pending(awaited.payload, [task]))
+        elif isinstance(awaited, Gather):
+            branches = _Branches(task, len(awaited.parts))
+            for position, part in enumerate(awaited.parts):
                 branch = _Coroutine(_as_coroutine(part), task.question, branches, position)
                 self._ready.append((branch, None, None))
-            if not wanted.parts:
+            if not awaited.parts:
                 self._ready.append((task, [], None))
         else:
-            failure = TypeError(f"a method awaited {type(wanted).__name__}, not a jaxrag request")
+            failure = TypeError(f"a method awaited {type(awaited).__name__}, not a jaxrag request")
             self._ready.append((task, None, failure))
 
     def _end(self, task: _Coroutine, value: Any, error: Exception | None) -> None:
         branches, question = task.branches, task.question
         if branches is None:
-            known: dict[str, Any] = dict(vars(question), cost=dict(sorted(question.cost.items())))
-            self._finished.append(QuestionOutcome(value=value, error=error, **known))
+            facts: dict[str, Any] = dict(vars(question), cost=dict(sorted(question.cost.items())))
+            self._finished.append(QuestionOutcome(value=value, error=error, **facts))
         elif error is not None:
             branches.failed = True
             self._ready.append((branches.parent, None, error))
@@ -419,8 +419,8 @@ class Scheduler:
         self._before()
         kind = max(self._groups, key=lambda kind: len(self._groups[kind]))  # the first of equals
         group, operation = self._groups.pop(kind), self._operations[kind]
-        wanted = [item for item in group.items() if not all(t.abandoned for t in item[1].tasks)]
-        items = sorted(wanted, key=lambda item: operation.size(item[1].payload))
+        pending = [item for item in group.items() if not all(t.abandoned for t in item[1].tasks)]
+        items = sorted(pending, key=lambda item: operation.size(item[1].payload))
         for start in range(0, len(items), operation.batch):
             self._send(operation, items[start : start + operation.batch])
 
@@ -465,7 +465,7 @@ class Scheduler:
                 down = down or failure
             except Exception as failure:
                 self._ready.extend((task, None, failure) for task in pending.tasks)
-        answered = [done for done in landed if done[0] in encoded]
+        answered = [request for request in landed if request[0] in encoded]
         for operation in {operation for _, operation, *_ in answered}:
             spent = {key: seconds for key, own, *_, seconds in answered if own is operation}
             self._put(operation, {key: encoded[key] for key in spent}, spent)

@@ -82,8 +82,8 @@ class Seq2SeqModel:
     ) -> None:
         self._network, self._ends, self._beams, self._rows = network, tuple(ends), beams, rows
         vocabulary = network.model.config.vocab_size
-        known = np.array([end for end in ends if end < vocabulary], np.int32)
-        self._end_mask = jnp.zeros(vocabulary, bool).at[known].set(True)
+        valid = np.array([end for end in ends if end < vocabulary], np.int32)
+        self._end_mask = jnp.zeros(vocabulary, bool).at[valid].set(True)
         self.identity, self.tokenizer, self.max_length = identity, tokenizer, max_length
         self._sources = PromptEncoder(
             tokenizer,
@@ -168,7 +168,7 @@ class Seq2SeqModel:
         self, batch: SourceBatch, count: int
     ) -> Iterator[tuple[list[int], list[float]]]:
         """Tokens and log-probabilities of the best answers, of up to ``count`` tokens."""
-        tokens, logprobs, made = beam_search(
+        tokens, logprobs, counts = beam_search(
             self._network.model,
             self._network.params,
             self._put(batch.tokens),
@@ -178,7 +178,7 @@ class Seq2SeqModel:
             slots=padded_length(count, ANSWER),
             kinds=len(self._ends),
         )
-        return zip(_unpadded(tokens, made), _unpadded(logprobs, made), strict=True)
+        return zip(_unpadded(tokens, counts), _unpadded(logprobs, counts), strict=True)
 
     def _put(self, array: np.ndarray) -> jax.Array:
         """Moves an array with one entry per row to the devices."""

@@ -288,12 +288,12 @@ def stream(
         for window in chain([first] if first else [], rest)
     )
     pad_id = network.module.config.pad_token_id
-    made: Iterator[TokenBatch] = batches(windows, limit=limit, batching=batching, pad_id=pad_id)
+    queued: Iterator[TokenBatch] = batches(windows, limit=limit, batching=batching, pad_id=pad_id)
     with contextlib.ExitStack() as stack:
         if len(first) == size:
-            made = stack.enter_context(contextlib.closing(in_background(made, ahead=_QUEUED)))
-        results = stack.enter_context(contextlib.closing(_results(made, compute, batching)))
-        yield from _in_order(results, size, features)
+            queued = stack.enter_context(contextlib.closing(in_background(queued, ahead=_QUEUED)))
+        results = stack.enter_context(contextlib.closing(_results(queued, compute, batching)))
+        yield from _ordered_blocks(results, size, features)
 
 
 @functools.lru_cache(64)
@@ -310,14 +310,14 @@ def _spread(function: Any, static: tuple[tuple[str, Any], ...], mesh: Mesh, arra
 
 
 def _results(
-    made: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array], batching: Batching
+    queued: Iterable[TokenBatch], compute: Callable[[TokenBatch], jax.Array], batching: Batching
 ) -> Generator[tuple[Sequence[int], np.ndarray]]:
     """Rows and results of batches; a few compute at any time.
 
     When a device's memory runs out, those that were computing are computed again in smaller ones.
     """
     waiting, running = collections.deque[TokenBatch](), collections.deque[tuple[Any, Any]]()
-    source, more = iter(made), True
+    source, more = iter(queued), True
     while more or waiting or running:
         check_stopped()
         if more and not waiting:
@@ -364,7 +364,7 @@ def _parts(batch: TokenBatch, batching: Batching) -> Iterator[TokenBatch]:
         yield TokenBatch(rows, *padded)
 
 
-def _in_order(
+def _ordered_blocks(
     results: Iterable[tuple[Sequence[int], np.ndarray]], size: int, features: int
 ) -> Iterator[Float[np.ndarray, "n d"]]:
     """Blocks of ``size`` rows, the last smaller, each once all of its rows are there."""

@@ -347,7 +347,7 @@ class Decoding:
         """Answers decoded at once, determined by their number of slots alone."""
         config, rows = self.prefill.decoder.config, self._rows
         width = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-        each = width * slots * np.dtype(self.prefill.decoder.dtype).itemsize
-        while rows * each > self._cache_bytes and rows % (2 * self.prefill.rows) == 0:
+        row_bytes = width * slots * np.dtype(self.prefill.decoder.dtype).itemsize
+        while rows * row_bytes > self._cache_bytes and rows % (2 * self.prefill.rows) == 0:
             rows //= 2
         return rows

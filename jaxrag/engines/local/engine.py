@@ -254,9 +254,9 @@ class LocalModel:
         for prompt, text in zip(prompts, continuations, strict=True):
             tokens, added = self._encode.with_continuation(prompt, text)
             # the last token's hidden state predicts what follows the continuation
-            whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
-            slots = self._slots(len(whole), 0)
-            job = self._job(whole, len(tokens) - 1, slots)
+            inputs = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
+            slots = self._slots(len(inputs), 0)
+            job = self._job(inputs, len(tokens) - 1, slots)
             jobs.append((job, np.array(added, np.int32)))
 
         # not a partial, whose prefill would stay that of the first size
@@ -341,9 +341,9 @@ def scored(
         while not reading.over:
             step = reading.step()
             _score_step(prefill, step, distinct, targets)
-            for read in step.rows:
-                if read.done:
-                    yield from ((i, values[i]) for i in numbers[read.number])
+            for row in step.rows:
+                if row.done:
+                    yield from ((i, values[i]) for i in numbers[row.number])
 
 
 def _score_step(
@@ -358,12 +358,12 @@ def _score_step(
     """
     # where its hidden state is, token, array, index in the array
     entries: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
-    for read in step.rows:
-        first = jobs[read.number].wanted
+    for row in step.rows:
+        first = jobs[row.number].wanted
         entries += (
-            (step.index(read, at), int(tokens[at - first]), values, at - first)
-            for tokens, values in targets[read.number]
-            for at in range(max(first, read.start), read.end)
+            (step.index(row, at), int(tokens[at - first]), values, at - first)
+            for tokens, values in targets[row.number]
+            for at in range(max(first, row.start), row.end)
         )
     for start in range(0, len(entries), _TOGETHER):
         part = entries[start : start + _TOGETHER]

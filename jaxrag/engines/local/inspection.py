@@ -178,8 +178,8 @@ class _InspectionRows:
         tokens = np.zeros((rows, max(continuation_width(pair, chunk) for pair in pairs)), np.int32)
         starts = np.zeros(rows, np.int32)
         for row, pair in enumerate(pairs):
-            read = (pair.prompt[-1], *pair.added)
-            tokens[row, : len(read)], starts[row] = read, len(pair.prompt) - 1
+            inputs = (pair.prompt[-1], *pair.added)
+            tokens[row, : len(inputs)], starts[row] = inputs, len(pair.prompt) - 1
         seen = [
             self._chunk(pairs, tokens[:, at : at + chunk], starts, at)
             for at in range(0, tokens.shape[1], chunk)
@@ -220,10 +220,10 @@ class _InspectionRows:
     ) -> dict[int, np.ndarray]:
         """By row, log-probabilities and entropies [2 t] of the tokens that a chunk predicts."""
         counts = {row: min(n, len(pairs[row].added) - at) for row, n in lengths.items()}
-        wanted = [(row, i) for row, count in counts.items() for i in range(count)]
+        positions = [(row, i) for row, count in counts.items() for i in range(count)]
         predicted = {row: np.zeros((2, count), np.float32) for row, count in counts.items()}
-        for first in range(0, len(wanted), _PREDICTED):
-            part = wanted[first : first + _PREDICTED]
+        for first in range(0, len(positions), _PREDICTED):
+            part = positions[first : first + _PREDICTED]
             rows, places, targets = np.zeros((3, _PREDICTED), np.int32)
             rows[: len(part)], places[: len(part)] = zip(*part, strict=True)
             targets[: len(part)] = [pairs[row].added[at + i] for row, i in part]

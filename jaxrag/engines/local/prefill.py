@@ -97,8 +97,8 @@ class Sizes:
         free change nothing.
         """
         cache = 1 << max(free // 3, 1 << 20).bit_length() - 1
-        held = max(cache // (_ROW * slot), 1)
-        rows = min(1 << held.bit_length() - 1, _MOST_ROWS)
+        room = max(cache // (_ROW * slot), 1)
+        rows = min(1 << room.bit_length() - 1, _MOST_ROWS)
         return cls(min(_PREFILL_ROWS, rows), rows, _CHUNK, cache)
 
     @property
@@ -253,9 +253,9 @@ class Prefill:
 
     def readings(self, jobs: Sequence[PrefillJob]) -> Iterator[tuple[int, PrefillGroup]]:
         """The jobs by number of slots; each group must be read to its end before the next."""
-        given = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
+        stored = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
         for (slots, _), numbers in _by_kind(jobs):
-            yield slots, PrefillGroup(self, jobs, numbers, given)
+            yield slots, PrefillGroup(self, jobs, numbers, stored)
 
     def take(self, slots: int, long: bool) -> _PrefillRows:
         """Rows for sequences of ``slots`` slots: those in ``free`` if they fit, else new ones."""
@@ -308,9 +308,9 @@ class Prefill:
 
         Returns the number of leading chunks of each job that are stored.
         """
-        held = sum(block.nbytes for block in self._blocks.values())
-        while held > self._shared_bytes:  # the least recently used go
-            held -= self._blocks.popitem(last=False)[1].nbytes
+        total = sum(block.nbytes for block in self._blocks.values())
+        while total > self._shared_bytes:  # the least recently used go
+            total -= self._blocks.popitem(last=False)[1].nbytes
         leading = self._worth(jobs)
         missing = {
             prefix[-1]: job._replace(tokens=job.tokens[:length], wanted=length - 1)
@@ -354,17 +354,17 @@ class Prefill:
     def _calls(self, jobs: Sequence[PrefillJob], leading: Sequence[Sequence[_Key]]) -> int:
         """Packed calls for these jobs if their leading chunks are stored first."""
         missing = set(itertools.chain.from_iterable(leading)) - self._blocks.keys()
-        rest = sum(
+        chunks = sum(
             -(-len(job.tokens) // self.chunk) - len(prefix)
             for job, prefix in zip(jobs, leading, strict=True)
         )
-        return -(-len(missing) // self.packed) + -(-rest // self.packed)
+        return -(-len(missing) // self.packed) + -(-chunks // self.packed)
 
     def _make(self, sources: list[PrefillJob]) -> None:
         """Runs prefixes and stores each of their chunks; first those that several share."""
-        given = self._share(sources) if sources else []
+        stored = self._share(sources) if sources else []
         for _, numbers in _by_kind(sources):
-            reading = PrefillGroup(self, sources, numbers, given)
+            reading = PrefillGroup(self, sources, numbers, stored)
             while not reading.over:
                 step = reading.step()
                 for read in (read for read in step.rows if read.done):
@@ -424,13 +424,13 @@ class PrefillGroup:
         free = [row for row in range(prefill.rows) if row not in self._at]
         while free and self._waiting:
             number = self._waiting.popleft()
-            job, given = self._jobs[number], self._given[number]
+            job, stored = self._jobs[number], self._given[number]
             most = job.wanted // prefill.chunk
             shared = {row: prefill.kept(self._rows, row, job.tokens, most) for row in free}
             row = max(free, key=shared.__getitem__)
             free.remove(row)
-            prefill.fill(self._rows, row, job, range(shared[row], given))
-            self._at[row] = number, max(shared[row], given) * prefill.chunk
+            prefill.fill(self._rows, row, job, range(shared[row], stored))
+            self._at[row] = number, max(shared[row], stored) * prefill.chunk
         return [read.number for read in self._next() if read.done]
 
     def _next(self) -> list[PrefilledRow]:

@@ -67,9 +67,9 @@ def _same_in_decoding(decoder: Decoder, params: dict[str, Any], counts: Sequence
         )
         return np.asarray(tokens), np.asarray(logprobs)
 
-    whole = run(rows)
+    full = run(rows)
     return all(
         np.array_equal(few, many[:count])
         for count in counts[:-1]
-        for few, many in zip(run(count), whole, strict=True)
+        for few, many in zip(run(count), full, strict=True)
     )

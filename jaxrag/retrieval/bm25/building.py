@@ -91,9 +91,9 @@ def _number_words(passages: Passages, settings: Bm25Settings, temporary: Path) -
             stream.write(numbers)
             if len(vocabulary) > len(having):
                 having = np.pad(having, (0, 2 * len(vocabulary) - len(having)))
-            own = np.frombuffer(lengths, np.int32)[start:].copy()
-            found, *_ = count_words(np.frombuffer(numbers, np.int32), own)
-            having[: len(vocabulary)] += np.bincount(found, minlength=len(vocabulary))
+            sizes = np.frombuffer(lengths, np.int32)[start:].copy()
+            occurring, *_ = count_words(np.frombuffer(numbers, np.int32), sizes)
+            having[: len(vocabulary)] += np.bincount(occurring, minlength=len(vocabulary))
             advance(len(chunk))
     if not vocabulary:
         raise InputError(f"none of the {len(passages)} passages has a word that counts: {settings}")
@@ -115,10 +115,10 @@ def _write_postings(numbered: Numbered, settings: Bm25Settings, folder: Path) ->
     """The postings, with the scores that `Bm25Settings` describes."""
     starts = np.concatenate([[0], np.cumsum(numbered.passages, dtype=np.int64)])
     np.save(folder / "indptr.csc.index.npy", starts)
-    kinds, which = np.unique(numbered.passages, return_inverse=True)
+    kinds, inverse = np.unique(numbered.passages, return_inverse=True)
     n = len(numbered.lengths)
     idf = [math.log(1 + (n - f + 0.5) / (f + 0.5)) for f in kinds.tolist()]
-    weights = np.array(idf, np.float32)[which]
+    weights = np.array(idf, np.float32)[inverse]
     with (
         _array_file(folder / "data.csc.index.npy", "float32", int(starts[-1])) as data,
         _array_file(folder / "indices.csc.index.npy", "int32", int(starts[-1])) as indices,
@@ -157,20 +157,20 @@ def _postings(
     some = len(heads) < len(weights)
     for row, words, lengths in numbered.chunks():
         if some:
-            own = (words >= first) & (words < first + len(heads))
-            sums = np.concatenate([[0], np.cumsum(own)])
+            inside = (words >= first) & (words < first + len(heads))
+            sums = np.concatenate([[0], np.cumsum(inside)])
             ends = np.concatenate([[0], np.cumsum(lengths)])
-            found, passages, times = count_words(words[own], np.diff(sums[ends]))
+            numbers, passages, times = count_words(words[inside], np.diff(sums[ends]))
         else:
-            found, passages, times = count_words(words, lengths)
-        kinds, begins = np.unique(found, return_index=True)
-        counts = np.diff(np.append(begins, len(found)))
-        places = np.arange(len(found)) + np.repeat(heads[kinds - first] - begins, counts)
+            numbers, passages, times = count_words(words, lengths)
+        kinds, begins = np.unique(numbers, return_index=True)
+        counts = np.diff(np.append(begins, len(numbers)))
+        places = np.arange(len(numbers)) + np.repeat(heads[kinds - first] - begins, counts)
         # f / (k1 (1 - b + b l / mean) + f) in float64, in the order of operations of bm25s, so that
         # scores are the same to the bit
         f, k1, b = times.astype(np.float32), settings.k1, settings.b
         part = f / (f + k1 * (1 - b + b * lengths[passages] / mean))
-        scores[places] = weights[found] * part
+        scores[places] = weights[numbers] * part
         rows[places] = passages + row
         heads[kinds - first] += counts
     return scores, rows

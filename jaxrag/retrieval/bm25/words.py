@@ -72,9 +72,9 @@ def split_words(texts: Sequence[str], settings: Bm25Settings) -> list[list[str]]
     ours = list(map(_is_ours, texts))
     plain = [text for text, own in zip(texts, ours, strict=True) if not own]
     separated = [_separated(text) for text, own in zip(texts, ours, strict=True) if own]
-    others = iter(_tokenize(plain, r"(?u)\b\w\w+\b", settings))
+    plain_found = iter(_tokenize(plain, r"(?u)\b\w\w+\b", settings))
     own_found = iter(_tokenize(separated, r"\S+", settings))
-    return [next(own_found if own else others) for own in ours]
+    return [next(own_found if own else plain_found) for own in ours]
 
 
 @functools.cache

@@ -112,11 +112,11 @@ class ShardedRows:
 
     def take(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The given rows [n width], in the given order; InputError if one is out of range."""
-        wanted = check_rows(rows, len(self), self.directory)
-        taken = np.empty((wanted.size, self.files[0].shape[1]), self.files[0].dtype)
+        checked = check_rows(rows, len(self), self.directory)
+        taken = np.empty((checked.size, self.files[0].shape[1]), self.files[0].dtype)
         if len(self.files) == 1:
-            return np.take(self.files[0], wanted, axis=0, out=taken, mode="clip")
-        file_of, offset = np.divmod(wanted, len(self.files[0]))
+            return np.take(self.files[0], checked, axis=0, out=taken, mode="clip")
+        file_of, offset = np.divmod(checked, len(self.files[0]))
         order = np.argsort(file_of, kind="stable")
         numbers, starts = np.unique(file_of[order], return_index=True)
         for number, where in zip(numbers, np.split(order, starts)[1:], strict=True):
@@ -135,13 +135,13 @@ def check_rows(
     rows: Sequence[int] | np.ndarray, count: int, directory: Path, *, none: bool = False
 ) -> np.ndarray:
     """The rows as int64; InputError if one is out of range. ``none`` allows -1."""
-    wanted = np.asarray(rows, np.int64)
-    if wanted.size and not -none <= wanted.min() <= wanted.max() < count:
+    checked = np.asarray(rows, np.int64)
+    if checked.size and not -none <= checked.min() <= checked.max() < count:
         raise InputError(
-            f"rows {wanted.min()} to {wanted.max()} were requested, but {directory} holds rows 0 "
+            f"rows {checked.min()} to {checked.max()} were requested, but {directory} holds rows 0 "
             f"to {count - 1}"
         )
-    return wanted
+    return checked
 
 
 def build_folder(
@@ -335,8 +335,8 @@ class _Files:
 def check_space(directory: Path, needed: int) -> None:
     """InputError if the disk of a directory has less than ``needed`` bytes for what is missing."""
     free = shutil.disk_usage(directory).free
-    held = sum(path.stat().st_size for path in directory.glob("*.partial"))
-    if free + held < needed:
+    partial = sum(path.stat().st_size for path in directory.glob("*.partial"))
+    if free + partial < needed:
         raise InputError(
             f"{directory} needs {needed / 1e9:,.2f} GB more, its disk has {free / 1e9:,.2f} GB "
             "left; free some space or give another directory"
@@ -411,12 +411,12 @@ def encoded_rows(
 
     def stream(ranges: Sequence[range]) -> Generator[np.ndarray]:
         numbers = chain.from_iterable(ranges)
-        read = chain.from_iterable(
+        source = chain.from_iterable(
             passages.get(rows[start : start + _READ])
             for rows in ranges
             for start in range(0, len(rows), _READ)
         )
-        with contextlib.closing(in_background(encode(read), ahead=_QUEUED)) as blocks:
+        with contextlib.closing(in_background(encode(source), ahead=_QUEUED)) as blocks:
             for block in blocks:
                 count = len(block[0]) if isinstance(block, tuple) else len(block)
                 yield finish(block, np.fromiter(islice(numbers, count), np.int64))

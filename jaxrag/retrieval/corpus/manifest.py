@@ -129,13 +129,13 @@ def check_settings(directory: Path, recorded: Mapping[str, Any], wanted: Mapping
         )
 
 
-def _differences(recorded: Any, wanted: Any, path: str) -> Iterator[str]:
-    if isinstance(recorded, Mapping) and isinstance(wanted, Mapping):
-        for key in sorted(recorded.keys() | wanted.keys()):
+def _differences(recorded: Any, current: Any, path: str) -> Iterator[str]:
+    if isinstance(recorded, Mapping) and isinstance(current, Mapping):
+        for key in sorted(recorded.keys() | current.keys()):
             name = f"{path}.{key}" if path else key
-            yield from _differences(recorded.get(key), wanted.get(key), name)
-    elif recorded != wanted:
-        yield f"{path}: the index has {recorded!r}, this run has {wanted!r}"
+            yield from _differences(recorded.get(key), current.get(key), name)
+    elif recorded != current:
+        yield f"{path}: the index has {recorded!r}, this run has {current!r}"
 
 
 def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> None:

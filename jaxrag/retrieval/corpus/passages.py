@@ -90,11 +90,11 @@ class Passages:
 
     def get(self, rows: Iterable[int]) -> list[Passage]:
         """The passages of rows, in their order, in one batch; IndexError for a row out of range."""
-        wanted = [operator.index(row) for row in rows]
-        for row in wanted:
+        numbers = [operator.index(row) for row in rows]
+        for row in numbers:
             if not 0 <= row < self._length:
                 raise IndexError(f"row {row} of {self._length} passages")
-        return [Passage(**row) for row in self._read(wanted)]
+        return [Passage(**row) for row in self._read(numbers)]
 
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
         """Rows of the passages with these ids, in their order, by binary search in hashes on disk.
@@ -112,17 +112,17 @@ class Passages:
     def has(self, ids: Sequence[str]) -> list[bool]:
         """Whether there are passages with these ids, by 64-bit hashes: no passage is read."""
         hashes, _ = self._ids
-        wanted = np.fromiter(map(hash64, ids), np.uint64, len(ids))
-        at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
-        return (hashes[at] == wanted).tolist()
+        id_hashes = np.fromiter(map(hash64, ids), np.uint64, len(ids))
+        at = np.minimum(np.searchsorted(hashes, id_hashes), len(hashes) - 1)
+        return (hashes[at] == id_hashes).tolist()
 
     def _by_id(self, ids: Sequence[str]) -> list[tuple[int, Passage]]:
         """Rows and passages whose ids have the hashes of ``ids``."""
         hashes, id_rows = self._ids
-        wanted = np.fromiter(map(hash64, ids), np.uint64, len(ids))
+        id_hashes = np.fromiter(map(hash64, ids), np.uint64, len(ids))
         spans = zip(
-            np.searchsorted(hashes, wanted, side="left"),
-            np.searchsorted(hashes, wanted, side="right"),
+            np.searchsorted(hashes, id_hashes, side="left"),
+            np.searchsorted(hashes, id_hashes, side="right"),
             strict=True,
         )
         rows = [row for first, last in spans for row in id_rows[first:last].tolist()]

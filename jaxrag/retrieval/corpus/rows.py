@@ -136,8 +136,8 @@ def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
     directory = Path(directory)
     way_out = "remove the directory and build it again"
     if not is_complete(directory):
-        what = "is unfinished (no manifest)" if directory.exists() else "does not exist"
-        raise InputError(f"{directory}: this directory of {kind} {what}; build it first")
+        state = "is unfinished (no manifest)" if directory.exists() else "does not exist"
+        raise InputError(f"{directory}: this directory of {kind} {state}; build it first")
     try:
         document = parse_json((directory / MANIFEST).read_bytes())
         version, description = document.pop("format"), document.pop("description", None)
@@ -233,7 +233,7 @@ def _write_splits(
     for split, rows in splits.items():
         content.update(f"{json.dumps(split)}\n".encode())
         names[split] = []
-        for examples, full in _by_file(rows, kind, content):
+        for examples, full in _file_rows(rows, kind, content):
             names[split].append(f"{kind}-{split}.array_record-{len(names[split]):05}")
             writer.add(names[split][-1], examples, content.copy().hexdigest(), small=not full)
         if not names[split]:
@@ -244,7 +244,7 @@ def _write_splits(
     }, content.hexdigest()
 
 
-def _by_file(rows: Iterable[Row], kind: str, content: Any) -> Iterator[tuple[list[bytes], bool]]:
+def _file_rows(rows: Iterable[Row], kind: str, content: Any) -> Iterator[tuple[list[bytes], bool]]:
     """The rows of each file as ``tf.train.Example``, and whether the file is full.
 
     Where files end depends on the rows only. ``content``: a hash, which gets the rows' lines.

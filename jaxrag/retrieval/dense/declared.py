@@ -162,8 +162,8 @@ def _read_dense(folder: Path) -> Dense:
     config = read_settings(folder / "config.json")
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     ends = {config.get(name) for name in ("module_input_name", "module_output_name")}
-    other = config.get("use_residual") or ends - {None, "sentence_embedding"}
-    if other or activation not in DENSE_ACTIVATIONS:
+    unsupported = config.get("use_residual") or ends - {None, "sentence_embedding"}
+    if unsupported or activation not in DENSE_ACTIVATIONS:
         raise InputError(
             f"{folder}: a Dense module must map vectors, without residual, and its activation be "
             f"one of {', '.join(DENSE_ACTIVATIONS)} (it is {activation}): take another encoder."

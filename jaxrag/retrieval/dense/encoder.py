@@ -98,10 +98,10 @@ def resolve(path: Path, settings: EncoderSettings) -> tuple[EncoderSettings, Dec
     config = read_encoder_config(declared.network)
     defaults = _UNDECLARED | declared.settings
     defaults["max_length"] = min(defaults["max_length"], config.max_tokens)
-    given = {name: getattr(settings, name) for name in defaults}
-    used = {name: defaults[name] if value is None else value for name, value in given.items()}
+    chosen = {name: getattr(settings, name) for name in defaults}
+    used = {name: defaults[name] if value is None else value for name, value in chosen.items()}
     for name, note in declared.notes.items():
-        if given[name] is None:
+        if chosen[name] is None:
             tell_once(f"{path} {note}")
     if differing := [name for name in declared.settings if used[name] != defaults[name]]:
         told = ", ".join(f"{name} {defaults[name]!r} (set: {used[name]!r})" for name in differing)
@@ -176,9 +176,9 @@ class Encoder:
         module, params = load_encoder(declared.network, dtype=compute_dtype(settings.dtype or None))
         tokenizer = load_tokenizer(declared.network)
         if declared.lower_case:
-            own = tokenizer.backend_tokenizer.normalizer
-            both = [normalizers.Lowercase(), *([own] if own else [])]
-            tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(both)
+            normalizer = tokenizer.backend_tokenizer.normalizer
+            steps = [normalizers.Lowercase(), *([normalizer] if normalizer else [])]
+            tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
         if declared.dense:
             params = params | {_DENSE: [_load_dense(layer) for layer in declared.dense]}
         check_unchanged(states)

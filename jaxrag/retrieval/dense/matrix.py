@@ -200,12 +200,12 @@ def rank(
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         vectors = matrix.stored(part.ravel()).reshape(*part.shape, -1).astype(np.float64)
-        asked = queries[start : start + step].astype(np.float64)[:, None]
+        query_part = queries[start : start + step].astype(np.float64)[:, None]
         # vecdot sums each score by itself; a BLAS product of matrices would mix the rows
         if metric == "inner_product":
-            scores[start : start + step] = np.vecdot(vectors, asked)
+            scores[start : start + step] = np.vecdot(vectors, query_part)
         else:
-            vectors -= asked
+            vectors -= query_part
             scores[start : start + step] = -np.vecdot(vectors, vectors)
     scores[candidates < 0] = -np.inf
     order = np.lexsort((candidates, -scores), axis=1)

@@ -18,8 +18,8 @@ INSTRUCTION = "Represent this sentence for searching relevant passages: "
 
 def _published(checkpoint: str, **settings: Any) -> BiEncoder:
     """An encoder of which nothing is left to the checkpoint's files."""
-    rest = {"query_prefix": "", "passage_prefix": "", "matryoshka": 0, "normalise": True}
-    return BiEncoder(checkpoint, **rest | settings)
+    fixed = {"query_prefix": "", "passage_prefix": "", "matryoshka": 0, "normalise": True}
+    return BiEncoder(checkpoint, **fixed | settings)
 
 
 def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = True) -> BiEncoder:

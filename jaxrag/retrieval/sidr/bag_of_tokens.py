@@ -176,8 +176,8 @@ class BagOfTokens:
     def tokens(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Token ids of the given rows' passages, in the given order: ascending, uint16."""
         shard_rows = self.manifest.settings["shard_rows"]
-        wanted = check_rows(rows, len(self), self.directory).tolist()
-        return [self._tokens(*divmod(row, shard_rows)) for row in wanted]
+        numbers = check_rows(rows, len(self), self.directory).tolist()
+        return [self._tokens(*divmod(row, shard_rows)) for row in numbers]
 
     def _tokens(self, file: int, row: int) -> np.ndarray:
         (columns,) = np.nonzero(self.files[file].order == row)

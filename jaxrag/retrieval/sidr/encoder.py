@@ -149,8 +149,8 @@ class SidrEncoder:
         """E(d) of passages, which are read lazily, as blocks in their order."""
         texts = (self.passage_text(passage) for passage in passages)
         finish = partial(_entries, width=self.entries)
-        for both in self._stream(texts, "passage", self.passage_length, 2 * self.entries, finish):
-            values, ids = np.split(both, 2, axis=1)
+        for block in self._stream(texts, "passage", self.passage_length, 2 * self.entries, finish):
+            values, ids = np.split(block, 2, axis=1)
             # ids share a float32 array with the values, which is exact below 2^24
             yield Sparse(ids.astype(np.int32), values)
 
@@ -231,8 +231,8 @@ def embed_tokens(
     """E(x) of right-padded texts, sparsified."""
     where = jnp.arange(ids.shape[1]) < lengths[:, None]
     dense: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
-    own = bag_of_tokens(ids, where=where, vocabulary=module.config.vocab_size, first=module.first)
-    return keep_top(dense, top, tokens=own if own_tokens else None)
+    bag = bag_of_tokens(ids, where=where, vocabulary=module.config.vocab_size, first=module.first)
+    return keep_top(dense, top, tokens=bag if own_tokens else None)
 
 
 @partial(jax.jit, static_argnames="width")

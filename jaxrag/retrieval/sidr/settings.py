@@ -75,7 +75,7 @@ class Sidr:
             write_bag_of_tokens(passages, bags, directory)
             index = BagOfTokens.open(directory, passages, bags, verify=False)
         else:
-            index = _of_passages(encoder).index(passages, directory)
+            index = _passage_encoder(encoder).index(passages, directory)
         return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
@@ -84,7 +84,7 @@ class Sidr:
         if self._over_tokens:
             write_bag_of_tokens(passages, self._bags(self.located()), directory, part=part)
         else:
-            _of_passages(self.encoder()).write_index(passages, directory, part)
+            _passage_encoder(self.encoder()).write_index(passages, directory, part)
 
     def footprint(self, passages: Passages) -> Footprint:
         """At most 2 bytes a token of a set; 4 bytes an entry of a vector."""
@@ -110,14 +110,14 @@ class Sidr:
         """Where the index of a corpus is stored; token sets are indexed once per tokenizer."""
         path = self.located()
         if self._over_tokens:
-            what = self._bags(path).identity
+            identity = self._bags(path).identity
         else:
             lengths = {"top": self.top, "passage_length": self.passage_length}
             dtype = compute_dtype(self.dtype or None).name
             about = {"weights": towers_fingerprint(path), "dtype": dtype, **lengths}
             about |= {} if self.scale == 1.0 or is_trained(path) else {"scale": self.scale}
-            what = canonical({sparse.KIND: about})
-        return index_directory(cache, what, passages.identity)
+            identity = canonical({sparse.KIND: about})
+        return index_directory(cache, identity, passages.identity)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index is built."""
@@ -139,7 +139,7 @@ class Sidr:
         )
 
 
-def _of_passages(encoder: SidrEncoder) -> SidrEncoder:
+def _passage_encoder(encoder: SidrEncoder) -> SidrEncoder:
     """The encoder of the index of "alpha" and "parametric"."""
     identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
     return dataclasses.replace(encoder, own_tokens=False, identity=identity)

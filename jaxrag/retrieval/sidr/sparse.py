@@ -148,8 +148,8 @@ class SparseIndex:
         size = 1 if len(queries) == 1 else _BLOCK
         table = sparse.weight_table(np.pad(queries[:, :-1], ((0, size - len(queries)), (0, 0))))
         arguments = {"k": wanted, "count": len(self), "mesh": self.mesh, "axis": "rows"}
-        found = sparse.sharded_search(self.entries, table, **arguments)
-        scores, rows = (np.asarray(x)[: len(queries)] for x in found)
+        results = sparse.sharded_search(self.entries, table, **arguments)
+        scores, rows = (np.asarray(x)[: len(queries)] for x in results)
         return rows, scores[:, -1]
 
     def _rank(
@@ -185,11 +185,11 @@ def _shard(rows: ShardedRows, mesh: Mesh) -> Any:
 
     def read(index: Any) -> np.ndarray:
         start, stop, _ = index[0].indices(shape[0])
-        held = np.zeros((stop - start, shape[1]), np.uint16)
+        part = np.zeros((stop - start, shape[1]), np.uint16)
         for first in range(start, min(stop, count), _MOST):
             some = rows.take(range(first, min(first + _MOST, stop, count)))
-            held[first - start : first - start + len(some)] = some
-        return held
+            part[first - start : first - start + len(some)] = some
+        return part
 
     return jax.make_array_from_callback(shape, NamedSharding(mesh, P("rows")), read)
 

@@ -158,7 +158,7 @@ class TokenSearch:
         best = np.empty(0), np.empty(0, np.int64)
         for file in self.files:
             scored = every_score(file, query)
-            score, row = (np.concatenate(both) for both in zip(best, scored, strict=True))
+            score, row = (np.concatenate(pair) for pair in zip(best, scored, strict=True))
             order = np.lexsort((row, -score))[:k]
             best = score[order], row[order]
         return Ranking(tuple(best[1].tolist()), tuple(best[0].tolist()))
@@ -242,12 +242,12 @@ def _shard(files: Sequence[TokenFile], mesh: Mesh) -> Part:
     def sharded(shape: tuple[int, ...], dtype: Any, array_of: Any) -> Any:
         def read(index: Any) -> np.ndarray:
             numbers = range(*index[0].indices(number))
-            held = np.zeros((len(numbers), *shape), dtype)
+            array = np.zeros((len(numbers), *shape), dtype)
             for place, at in enumerate(numbers):
                 if at < len(files):
                     value = array_of(files[at])
-                    held[(place, *map(slice, value.shape))] = value
-            return held
+                    array[(place, *map(slice, value.shape))] = value
+            return array
 
         return jax.make_array_from_callback((number, *shape), sharding, read)
 

@@ -62,11 +62,11 @@ class WebCache:
     ) -> dict[str, tuple[int, ...]]:
         """The stored searches of an edition among the queries: rows of passages, best first."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
-        held = self._store.get([*keys.values()])
+        stored = self._store.get([*keys.values()])
         return {
-            query: tuple(json.loads(held[key])["rows"])
+            query: tuple(json.loads(stored[key])["rows"])
             for query, key in keys.items()
-            if key in held
+            if key in stored
         }
 
     def keep(
@@ -83,24 +83,24 @@ class WebCache:
     def pages(self, rows: Sequence[int]) -> list[WebPage]:
         """The pages of these rows, in the given order; KeyError for an unknown row."""
         keys = {row: entry_key(_PASSAGE, "", str(row)) for row in rows}
-        held = self._store.get([*keys.values()])
-        if missing := [row for row, key in keys.items() if key not in held]:
+        stored = self._store.get([*keys.values()])
+        if missing := [row for row, key in keys.items() if key not in stored]:
             raise KeyError(missing[0])
-        return [WebPage(*json.loads(held[keys[row]])) for row in rows]
+        return [WebPage(*json.loads(stored[keys[row]])) for row in rows]
 
     def counts(self) -> tuple[int, int]:
         """Numbers of stored searches and passages."""
-        held = self._store.producers()
+        stored = self._store.producers()
         searches, passages = (
-            sum(producer.entries for producer in held if producer.operation == kind)
+            sum(producer.entries for producer in stored if producer.operation == kind)
             for kind in (_SEARCH, _PASSAGE)
         )
         return searches, passages
 
     def _get(self, kind: str, identity: str, name: str) -> dict[str, Any] | None:
         key = entry_key(kind, identity, name)
-        held = self._store.get([key])
-        return json.loads(held[key]) if held else None
+        stored = self._store.get([key])
+        return json.loads(stored[key]) if stored else None
 
     def _put(self, kind: str, identity: str, values: dict[str, Any]) -> None:
         encoded = {

@@ -156,9 +156,9 @@ class WebPassages:
 
     def get(self, rows: Iterable[int]) -> list[Passage]:
         """The passages of rows, in their order; SearchRefusedError for a row that was not found."""
-        wanted = [operator.index(row) for row in rows]
+        numbers = [operator.index(row) for row in rows]
         try:
-            return [passage_of(page) for page in self._cache.pages(wanted)]
+            return [passage_of(page) for page in self._cache.pages(numbers)]
         except KeyError as error:
             raise SearchRefusedError(
                 f"{self._cache.path} has no passage {error}, which an earlier search found: it is "
@@ -206,9 +206,9 @@ class WebIndex:
                 "the index's count."
             )
         queries = [" ".join(text.split()) for text in texts]
-        wanted = list(dict.fromkeys(query for query in queries if query))
-        results = self._cache.searches(*self._edition, wanted)
-        unknown = [query for query in wanted if query not in results]
+        distinct = list(dict.fromkeys(query for query in queries if query))
+        results = self._cache.searches(*self._edition, distinct)
+        unknown = [query for query in distinct if query not in results]
         self._check(unknown)
         results |= self._send(unknown)
         results[""] = ()

@@ -60,9 +60,9 @@ class Searchers:
     ) -> RankedRows:
         """The best of a shard by code, padded with -1 and -inf; in ScaNN's own threads."""
         searcher, size = self.shards[shard], min(wanted, self.rows[shard])
-        found = searcher.search_batched(queries, size, size, leaves, True, _BATCH)
-        rows = np.add(found[0], sum(self.rows[:shard]), dtype=np.int64)
-        scores = found[1] if self.metric == "inner_product" else -found[1]
+        results = searcher.search_batched(queries, size, size, leaves, True, _BATCH)
+        rows = np.add(results[0], sum(self.rows[:shard]), dtype=np.int64)
+        scores = results[1] if self.metric == "inner_product" else -results[1]
         missing = np.isnan(scores)
         rows, scores = np.where(missing, -1, rows), np.where(missing, -np.inf, scores)
         short = ((0, 0), (0, wanted - rows.shape[1]))

@@ -190,9 +190,9 @@ def train_leaves(
     with progress(_ROUNDS, "training leaves, rounds") as advance:
         for number in range(_ROUNDS):
             sums, counts = _total(center_sums, vectors, centers)
-            wanted = least if number < _ROUNDS - _LAST else 1
+            fewest = least if number < _ROUNDS - _LAST else 1
             centers = np.where(counts[:, None] > 0, sums / counts.clip(1)[:, None], centers)
-            small = np.flatnonzero(counts < wanted)
+            small = np.flatnonzero(counts < fewest)
             if number < _ROUNDS - _LAST:
                 centers[small] = vectors[rng.choice(len(vectors), small.size)]
             if spherical:
