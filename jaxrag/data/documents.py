@@ -39,7 +39,11 @@ WORDS = 100
 
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.M)
 _UNDERLINED = re.compile(r"^(\w.*)\n={2,}[ \t]*$", re.M)
-_CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n.*?^ {0,3}\1", re.M | re.S)
+_CODE = re.compile(  # a fence in a list stands after its mark or blanks, so does its end
+    r"^( {1,3}| {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})(?![`~])[^`\n]*\n"
+    r".*?^(?(1)[-*+\d.) \t]*| {0,3})\2",
+    re.M | re.S,
+)
 _HTML = Bounded("jaxrag.data.documents", "html_text", seconds=10.0)  # some take quadratic time
 
 
@@ -71,6 +75,7 @@ def documents(folder: Path, *, leave: Path | None = None) -> Iterator[Document]:
             continue
         text, title = _read(file), ""
         if ending == ".md":  # a comment in code is no heading, an underlined line is one
+            text = re.sub(r"^ {1,3}(?=#{1,6} )", "", text, flags=re.M)
             text = _CODE.sub(lambda code: re.sub(r"\n(?=[#=])", "\n ", code[0]), text)
             text = _UNDERLINED.sub(r"# \1", text)
         if ending.startswith(".htm"):
@@ -116,9 +121,9 @@ def questions(file: Path) -> Iterator[Question]:
             name = row.identifier("id") if "id" in row.fields else question_id(text)
             yield Question(name, text, answers)
         return
-    for line in filter(str.strip, _read(file).split("\n")):
+    for number, line in enumerate(filter(str.strip, _read(file).split("\n"))):
         text, *answers = (cell.strip() for cell in line.split("\t"))
-        if text.lower() in ("", "question", "id"):
+        if not text or (number == 0 and text.lower() in ("question", "id")):  # a line of names
             raise InputError(f"{file}: the line {line[:100]!r} begins with no question.")
         yield Question(question_id(text), text, tuple(filter(None, answers)))
 
@@ -217,7 +222,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: object) -> None:
         if tag in self._HIDDEN:
             self.titles += [""] * (tag == "title" and not self._open)
-            self._open = self._open or tag
+            self._open = tag if self._open in ("", "title") else self._open
         elif not self._INLINE.fullmatch(tag):
             self.parts.append("\n\n# " if re.fullmatch("h[1-6]", tag) else "\n\n")
 

@@ -91,7 +91,7 @@ def _refused(status: int, text: str, message: str, *, key: str) -> Exception:
     """What a status that is not retried means; ``key`` names the key's variable."""
     if status < 400:
         return InputError(message)
-    if status in (401, 402) or (status == 403 and "flagged" not in text):  # as OpenRouter says
+    if status in (401, 402) or (status == 403 and "input was flagged" not in text):
         state = "is set, perhaps to another key" if os.environ.get(key) else "is not set"
         return RefusedError(f"{message} The key is read from ${key}, which {state}.")
     if status == 404:

@@ -21,10 +21,14 @@ Bees
 Bees live
 in hives.
 
-    # smoke
+    # s
     calms
 
-## Honey
+1. ```
+   # h
+    ```
+
+ ## Honey
 Honey is made in June.
 """
 PAGE = """<html><head><title>The
@@ -51,7 +55,9 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("\ufeffA word.\n\n\nTwo\nwords.\n")
     (tmp_path / "left.out").write_text("x")
     assert found(tmp_path) == [
-        with_hash("bees.md", "Bees", "``` # Bees hive == ``` Bees live in hives. # smoke calms"),
+        with_hash(
+            "bees.md", "Bees", "``` # Bees hive == ``` Bees live in hives. # s calms 1. ``` # h ```"
+        ),
         with_hash("bees.md", "Bees", "Honey Honey is made in June."),
         ("7", "Rye", 'Rye, a "grain".'),
         ("8", "grain", "Oats"),
@@ -142,7 +148,7 @@ def test_questions_of_a_file_are_each_answered(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("Who\u2028is\x0cit?\tAda\n")
     assert [one.answers for one in questions(tmp_path / "q.txt")] == [("Ada",)]
     for line in ("\tAda", "question\tanswer", "ID\tquestion"):
-        (tmp_path / "q.txt").write_text(f"Who?\n{line}\n")
+        (tmp_path / "q.txt").write_text(f"{line}\nWho?\nid\n")
         with pytest.raises(InputError, match=rf"q\.txt: the line .*{line[-3:]}' begins with no"):
             list(questions(tmp_path / "q.txt"))
     (tmp_path / "q.json").write_text('[{"question": "Who?",\n "answer": "Ada"}]')
