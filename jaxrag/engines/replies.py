@@ -257,7 +257,7 @@ def read_reply(
         values = checked_logprobs(tokens, len(tokens) or wanted)
         at = _places(tokens, answer, stop, reasoning, over, ends)
         named = at.ended or not over or any(token.piece for token in tokens)
-        if answer and not lacks and (not named or (len(text) < len(answer) and not at.met)):
+        if answer.strip() and not lacks and (not named or (len(text) < len(answer) and not at.met)):
             raise InputError(
                 "The server's log-probabilities have no names of tokens that make up the text, so "
                 "nobody knows where the answer ends: set logprobs=False."
