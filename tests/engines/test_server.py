@@ -192,6 +192,7 @@ def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) ->
 
 
 THINKING = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]
+BLANK = [{"token": "\u010a", "logprob": -0.5}]
 XAI = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 41}
 
 
@@ -206,6 +207,7 @@ XAI = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 41}
             ("ab", "Hm", 32, "stop"),
         ),
         ({"text": "ab", "token_ids": [64, 65, 256], "stop_reason": 256}, {}, ("ab", "", 3, "end")),
+        ({"message": {"content": "\n"}, "logprobs": {"content": BLANK}}, {}, ("", "", 1, "stop")),
     ],
 )
 def test_what_some_servers_write_otherwise(choice, usage, expected, tokenizer: str) -> None:
@@ -214,8 +216,9 @@ def test_what_some_servers_write_otherwise(choice, usage, expected, tokenizer: s
     usage = {"prompt_tokens": 9, "completion_tokens": 62, "total_tokens": 71} | details | usage
     response = {"choices": [{"finish_reason": "stop", **choice}], "usage": usage}
     with serving(lambda handler, *_: handler.send(200, response)) as server:
-        model = connect("" if "message" in choice else tokenizer, server, logprobs=False)
-        (found,) = model.generate([(Message("user", "Hi"),)], max_new_tokens=9)
+        where, named = "" if "message" in choice else tokenizer, "logprobs" in choice
+        model = connect(where, server, logprobs=named)
+        (found,) = model.generate([(Message("user", "Hi"),)], max_new_tokens=9, stop=("\n",))
     assert (found.text, found.reasoning, len(found.tokens), found.finish_reason) == expected
 
 
