@@ -64,8 +64,8 @@ def _run(runs: Sequence[RunRecords], dataset: str, name: str) -> RunRecords:
     matches = [run for run in runs if run.path == Path(name)] or of_method
     if len(matches) != 1:
         raise InputError(
-            f"{len(matches) or 'no'} runs on {dataset} are {name}: give one, or its directory as "
-            "--direct or --baseline."
+            f"{len(matches) or 'no'} runs on {dataset} are {name}: give one among the runs; of "
+            "several, name one's directory by --direct or --baseline."
         )
     return matches[0]
 

@@ -108,8 +108,9 @@ def passages(document: Document, words: int = WORDS) -> list[Passage]:
 def questions(file: Path) -> Iterator[Question]:
     """The questions of a file: .jsonl, .json, .csv, or lines of a question, tab and answers.
 
-    A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. An id
-    that is missing depends on the text alone. InputError names the line and field that are damaged.
+    A record has ``question`` and optionally ``id`` and ``answers``, in a .csv one ``answer``. A
+    question without an id gets one that depends on its text alone. InputError names the line and
+    the field that are damaged.
     """
     if not file.is_file():
         raise InputError(f"there is no file of questions {file}.")

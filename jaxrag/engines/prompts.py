@@ -149,7 +149,8 @@ class PromptEncoder:
     prompt of plain text outside its `FilledText.data`.
 
     Args:
-      template_options: arguments of the chat template; "control_tokens": those in data have effect.
+      template_options: arguments of the chat template; "control_tokens": true gives control tokens
+        in data their meaning.
       max_length: limit of prompt and answer together, in tokens.
       vocabulary: number of rows of the embedding table; None where unknown.
       reads_end: whether an end token follows a prompt of plain text, as T5's sources.

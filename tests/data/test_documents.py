@@ -52,6 +52,7 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "grain.csv").write_text('id,title,text\n7,Rye,"Rye, a ""grain""."\n8,,Oats\n')
     (tmp_path / "rows.jsonl").write_text('{"text": "No id."}\n')
     (tmp_path / "sub" / "mill.html").write_text(PAGE)
+    (tmp_path / "open.html").write_text("<title>Oat<script>bad()</script></head><p>grows")
     (tmp_path / "words.txt").write_text("\ufeffA word.\n\n\nTwo\nwords.\n")
     (tmp_path / "left.out").write_text("x")
     assert found(tmp_path) == [
@@ -61,6 +62,7 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
         with_hash("bees.md", "Bees", "Honey Honey is made in June."),
         ("7", "Rye", 'Rye, a "grain".'),
         ("8", "grain", "Oats"),
+        with_hash("open.html", "Oat", "grows"),
         with_hash("rows.jsonl", "rows", "No id."),
         with_hash("sub/mill.html", "The mill", "Rye The mill grinds rye. CO2 twos"),
         with_hash("words.txt", "words", "A word. Two words."),
