@@ -239,14 +239,8 @@ def checkpoints(value: Any) -> Iterator[str]:
 def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
     """Numbers of questions and passages, name of the corpus, and task, of settings of data."""
     if isinstance(data, Draw):
-        source: Any = data.test_source or data.source
-        _, passages, corpus, task = sizes(source)
-        return (
-            {"train": data.train, "both": data.train + data.test}.get(data.part, data.test),
-            passages,
-            corpus,
-            task,
-        )
+        counts = {"train": data.train, "both": data.train + data.test}
+        return counts.get(data.part, data.test), *sizes(data.test_source or data.source)[1:]
     if not isinstance(data, Benchmark):
         return None, None, type(data).__name__, getattr(data, "task", "open")
     published = named_set(data.name)

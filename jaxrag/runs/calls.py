@@ -1,8 +1,7 @@
 """Calls and tokens of a question by method, from small runs that were recorded.
 
-``calls.json`` beside this file has a row for each name of a method, prompt set and kind of
-question: the means over the answered questions of one run. Tokens are those of the model of that
-run (its tokenizer, and how much it writes; docs/reproduce.md). A method without a row is unknown.
+``calls.json`` beside this file has the rows: means over the answered questions of one run. Tokens
+are those of that run's model (docs/reproduce.md). A method without a row is unknown.
 
     python -m jaxrag.runs.calls RUN...
 
@@ -16,6 +15,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from jaxrag.core.durable_files import write_text
@@ -31,22 +31,25 @@ RECORD_CALLS = "run a few questions with these settings, then python -m jaxrag.r
 class CostRow(NamedTuple):
     """Mean costs of a method's questions, of one ``kind`` such as "yes_no" and one prompt set.
 
-    ``method`` is the run's name, without settings such as "u=0.001"; ``costs`` are means of a
-    question by name, as a run records them ("llm_calls" and others), and "passages" read.
+    ``method`` is the run's name, without settings such as "u=0.001"; ``k`` that of a method that
+    searches, or of its selection, else 0; ``costs`` are means of a question by name, as a run
+    records them ("llm_calls" and others), and "passages" read.
     """
 
     method: str
     prompts: str
     kind: str
+    k: int
     questions: int
     costs: Mapping[str, float]
 
 
 def expected_costs(run: RunSettings, kinds: Mapping[str, int]) -> dict[str, float] | None:
     """Expected costs of a question, averaged over kinds, by name or method; None if unknown."""
-    table, prompts = read_table(TABLE), run.method.reader.prompts
-    specific, general = _bare(run.name), run.method.name
-    rows = [table.get((specific, prompts, k)) or table.get((general, prompts, k)) for k in kinds]
+    table, names = read_table(TABLE), (_bare(run.name), run.method.name)
+    k = _kept(run.method) if run.needs.search else 0
+    keys = [(run.method.reader.prompts, kind, k) for kind in kinds]
+    rows = [table.get((names[0], *key)) or table.get((names[1], *key)) for key in keys]
     if not rows or None in rows:
         return None
     weights = [count / sum(kinds.values()) for count in kinds.values()]
@@ -59,10 +62,17 @@ def _bare(name: str) -> str:
     return " ".join(word for word in name.split() if "=" not in word)
 
 
+def _kept(method: Any) -> int:
+    """``k`` of a method or of its selection, of settings or their record; 0 if there is none."""
+    if isinstance(method, Mapping):
+        method = SimpleNamespace(**method)
+    return getattr(method, "k", None) or (_kept(method.select) if hasattr(method, "select") else 0)
+
+
 @functools.cache
-def read_table(file: Path) -> dict[tuple[str, str, str], CostRow]:
-    """The rows of a table, by method, prompt set and kind of question."""
-    return {row[:3]: row for row in (CostRow(**fields) for fields in parse_json(file.read_bytes()))}
+def read_table(file: Path) -> dict[tuple[str, str, str, int], CostRow]:
+    """The rows of a table, by method, prompt set, kind of question and ``k``."""
+    return {row[:4]: row for row in (CostRow(**fields) for fields in parse_json(file.read_bytes()))}
 
 
 def rows_of(path: str | Path) -> Iterator[CostRow]:
@@ -78,12 +88,14 @@ def rows_of(path: str | Path) -> Iterator[CostRow]:
     for kind, each in costs.items():
         names = sorted({name for cost in each for name in cost})
         means = {n: round(sum(cost.get(n, 0) for cost in each) / len(each), 2) for n in names}
-        yield CostRow(_bare(method["name"]), method["reader"]["prompts"], kind, len(each), means)
+        k = _kept(method) if run.config["retriever"] else 0
+        name, prompts = _bare(method["name"]), method["reader"]["prompts"]
+        yield CostRow(name, prompts, kind, k, len(each), means)
 
 
 def main(paths: Sequence[str]) -> None:
     """Writes the rows of runs into the table."""
-    rows = read_table(TABLE) | {row[:3]: row for path in paths for row in rows_of(path)}
+    rows = read_table(TABLE) | {row[:4]: row for path in paths for row in rows_of(path)}
     lines = (json.dumps(rows[key]._asdict()) for key in sorted(rows))
     write_text(TABLE, "[\n" + ",\n".join(lines) + "\n]\n")
     read_table.cache_clear()

@@ -152,7 +152,7 @@ def test_a_recorded_run_makes_its_method_s_calls_known(
     assert calls.expected_costs(run, {"open": 2, "labels": 1}) is None  # a kind without a row
     (row,) = calls.rows_of(workdir)
     other = row._replace(kind="labels", costs={"llm_calls": 7.0})
-    known = {entry[:3]: entry for entry in (row, other)}
+    known = {entry[:4]: entry for entry in (row, other)}
     monkeypatch.setattr(calls, "read_table", lambda file: known)
     mean = calls.expected_costs(run, {"open": 3, "labels": 1})
     assert mean is not None and mean["llm_calls"] == 0.75 * row.costs["llm_calls"] + 0.25 * 7

@@ -9,7 +9,7 @@ import pytest
 
 from jaxrag.configs import ars, dtr, errr, r3
 from jaxrag.configs.papers import ALL
-from jaxrag.configs.papers.models import PARAMETERS, PUBLISHED
+from jaxrag.configs.papers.models import PARAMETERS, PUBLISHED, reading
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.vllm import Vllm
@@ -45,11 +45,11 @@ from jaxrag.steps.gates import JudgeGate
 H200, HERE = Devices(1, 141e9), Devices(1, 16e9, cpu=True)
 HUGE = "hub:Qwen/Qwen2.5-72B-Instruct"
 TABLE = {
-    (method, "dtr", "open"): CostRow(method, "dtr", "open", 20, costs)
-    for method, costs in {
-        "dtr": {"llm_calls": 2.5, "prompt_tokens": 700, "new_tokens": 150, "searches": 1.6},
-        "no_retrieval": {"llm_calls": 1.0, "prompt_tokens": 40, "new_tokens": 20},
-    }.items()
+    (method, "dtr", "open", k): CostRow(method, "dtr", "open", k, 20, costs)
+    for method, k, costs in (
+        ("dtr", 3, {"llm_calls": 2.5, "prompt_tokens": 700, "new_tokens": 150, "searches": 1.6}),
+        ("no_retrieval", 0, {"llm_calls": 1.0, "prompt_tokens": 40, "new_tokens": 20}),
+    )
 }
 
 
@@ -91,6 +91,7 @@ def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     known = need_of("dtr-nq-0", dtr.get_config("dtr@paper-nq"))
     unknown = need_of("hyde-nq-1", dtr.get_config("hyde@paper-nq"))
     assert unknown.costs is None and unknown.seconds({"": Rate(1, 1)}) is None
+    assert need_of("dtr-nq-2", reading(dtr.get_config("dtr@paper-nq"), 5)).costs is None
     grid = needs_grid({"a": [known], "b": [unknown]}, {"": Rate(1000, 1000)})
     _, alone, both = grid.rows
     assert alone[3:] == (*["unknown"] * 6, "1 of 1")
@@ -137,7 +138,7 @@ def test_checkpoints_of_other_jobs_are_not_missing(tmp_path: Path) -> None:
 
 def test_what_trainings_ask_is_unknown(table: dict[Any, CostRow]) -> None:
     """Even where the calls of their methods are known; without a language model nothing is."""
-    for key in (("r3", "r3", "multiple_choice"), ("rrr", "errr_popqa", "open")):
+    for key in (("r3", "r3", "multiple_choice", 1), ("rrr", "errr_popqa", "open", 0)):
         table[key] = CostRow(*key, 3, {"llm_calls": 1.0})
     job: Any = r3.get_config("train_r3@paper-arc_challenge")
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
@@ -177,7 +178,7 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
 
 def test_paid_calls_and_searches(table: dict[Any, CostRow]) -> None:
     costs = {"llm_calls": 1.0, "prompt_tokens": 500, "new_tokens": 100, "searches": 1.0}
-    table["rag", "errr_popqa", "open"] = CostRow("rag", "errr_popqa", "open", 20, costs)
+    table["rag", "errr_popqa", "open", 5] = CostRow("rag", "errr_popqa", "open", 5, 20, costs)
     run: Any = errr.get_config("rag@paper-popqa")
     need = need_of("rag-1", dataclasses.replace(run, index=Web(), limit=500))
     price = Price(0.5, 1.5, "2024-02-16")

@@ -268,7 +268,8 @@ class Grid(NamedTuple):
         """The table for ``rich``."""
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for place, heading in enumerate(self.headings):
-            least = max(map(len, heading.split()))
+            names = (row[0][:15] for row in self.rows if not place)
+            least = max(map(len, (*heading.split(), *names)))
             words = not place or any(row[place][:1].isalpha() for row in self.rows)
             justify = "left" if words else "right"
             heading_text = terminal_text(heading)
