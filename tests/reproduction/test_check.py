@@ -91,7 +91,8 @@ def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     known = need_of("dtr-nq-0", dtr.get_config("dtr@paper-nq"))
     unknown = need_of("hyde-nq-1", dtr.get_config("hyde@paper-nq"))
     assert unknown.costs is None and unknown.seconds({"": Rate(1, 1)}) is None
-    assert need_of("dtr-nq-2", reading(dtr.get_config("dtr@paper-nq"), 5)).costs is None
+    dtr_run: Any = dtr.get_config("dtr@paper-nq")
+    assert need_of("dtr-nq-2", reading(dtr_run, 5)).costs is None
     grid = needs_grid({"a": [known], "b": [unknown]}, {"": Rate(1000, 1000)})
     _, alone, both = grid.rows
     assert alone[3:] == (*["unknown"] * 6, "1 of 1")
