@@ -24,6 +24,7 @@ from jaxrag.data.leakage import (
     write_trained_on,
 )
 from jaxrag.engines.language_model import ModelSettings
+from jaxrag.evaluation.metrics import question_scores
 from jaxrag.methods.r3 import r3, supervised_training, training
 from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder, train_towers
 from jaxrag.methods.r3.environment import Environment, make_pools
@@ -45,17 +46,13 @@ from jaxrag.runs.run import Run
 from jaxrag.runs.shares import share_directory
 from jaxrag.steps.episode import answer_question
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
-from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
-from jaxrag.types import InputError, Question
+from jaxrag.types import Answer, InputError, Question
 
-RETRIEVER = "retriever"
-"""Name of the trained checkpoint in the directory of a job."""
+RETRIEVER, POOLS = "retriever", "pools.jsonl"
+"""Names of the trained checkpoint and of the pools in the directory of a job."""
 
-POOLS = "pools.jsonl"
-
-_FOUND = 20
-"""Passages that DPR retrieves in R3's training, as many as SiDR's late search reranks."""
+_FOUND = 20  # passages that DPR retrieves in R3's training, as many as late search reranks
 
 TrainingSearch = Literal["late", "beta", "reindexed"]
 
@@ -395,8 +392,8 @@ class TrainR3:
     def _evaluation(
         self, dataset: Dataset, at_step: Callable[..., Any], llm: LanguageModelTool, store: Store
     ) -> Evaluate:
-        """Whether the answer ("rag_accuracy") and the first passage that was read ("ir_accuracy")
-        contain a gold answer. ``at_step`` gives the corpus as the encoder of a step searches it.
+        """Whether the answer is right ("rag_accuracy"), and the first passage that was read holds a
+        gold one ("ir_accuracy"). ``at_step`` gives the corpus as the encoder of a step searches it.
         """
         questions = dataset.questions[: self.evaluation_limit or None]
 
@@ -407,15 +404,18 @@ class TrainR3:
                 tasks = ((q.id, partial(answer_question, self.method, q, tools)) for q in some)
                 replies = dict(Environment(tools, self.method.reader).run(store, tasks))
                 return [
-                    (contains(reply.text, q.answers), reply.trace["selected"]["ids"][0])
-                    for q, reply in ((q, replies[q.id]) for q in some)
+                    (_accuracy(q, replies[q.id]), replies[q.id].trace["selected"]["ids"][0])
+                    for q in some
                 ]
 
-            answered = shared(questions, ask)
-            first = dataset.passages.find([passage for _, passage in answered])
-            return {
-                "rag_accuracy": np.array([right for right, _ in answered]),
-                "ir_accuracy": comparison.ir_accuracy(questions, first),
-            }
+            right, ids = zip(*shared(questions, ask), strict=True)
+            ir_accuracy = comparison.ir_accuracy(questions, dataset.passages.find(ids))
+            return {"rag_accuracy": np.array(right), "ir_accuracy": ir_accuracy}
 
         return evaluate
+
+
+def _accuracy(question: Question, answer: Answer) -> float:
+    """1 for a right answer, else 0: "contains" as of a run, where a named choice counts whole."""
+    record = {"prediction": answer.text, "gold_answers": question.answers, "trace": answer.trace}
+    return question_scores(record, {}).get("contains", 0.0)

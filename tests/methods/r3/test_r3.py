@@ -1,13 +1,18 @@
 """R3's prompts in full, its lengths, and what it makes of answers."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jaxrag.configs.r3 import get_config
+from jaxrag.core.store import Store
 from jaxrag.methods.r3 import r3
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.reader import Reader
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.methods.test_text_retriever import WordIndex
 from tests.scripted import ScriptedModel, run
@@ -76,6 +81,19 @@ def test_a_multiple_choice_is_answered_by_a_letter():
     assert outcome.value.text == "a rose"
     assert outcome.value.trace["answer"]["text"] == "a rose"
     assert outcome.value.trace["answer"]["raw"].startswith("B\n")
+
+
+def test_accuracy_along_a_training_is_that_of_the_option_that_is_named():
+    part = dataclasses.replace(CHOICE, answers=("a rose",), choices=("a rose", "a rose or the sea"))
+    questions, model, rows = (CHOICE, part), ScriptedModel({"": "B"}), index()
+    dataset: Any = SimpleNamespace(
+        questions=[dataclasses.replace(q, id=str(i)) for i, q in enumerate(questions)],
+        passages=SimpleNamespace(find=lambda ids: [rows.rows[0] for _ in ids]),
+    )
+    job: Any = get_config("train_r3@tiny")
+    job = dataclasses.replace(job, method=r3.Config())
+    evaluate = job._evaluation(dataset, lambda *_: rows, LanguageModelTool(model), Store(None))
+    assert evaluate(None, 0)["rag_accuracy"].tolist() == [1, 0]
 
 
 def test_invalid_settings_are_refused(tmp_path):
