@@ -98,8 +98,7 @@ class MakeRewards(TableJob):
         """
         cache, config, data = Path(self.run.cache), records.config, self.run.data
         method, encoder = self.run.method, self._encoder(cache)
-        assert isinstance(data, Draw)  # __post_init__ refuses any other
-        assert isinstance(method, Config)
+        assert isinstance(data, Draw) and isinstance(method, Config)  # others are refused
         lines = [reward_line(record, data.part_of(at)) for at, record in enumerate(records.records)]
         contexts = encoder.embed([line["question"] for line in lines])
         with atomic_write(workdir / CONTEXTS) as stream:
@@ -162,13 +161,13 @@ def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:
     """
     scored = [accuracy(text, record["gold_answers"]) for text in record["trace"]["answers"]]
     if not scored[0]:
-        raise InputError(
-            f"Question {record['question_id']} has no gold answer, so nothing can be earned."
-        )
+        raise InputError(f"Question {record['question_id']} has no gold answer, so no reward.")
     columns = {name: [row[name] for row in scored] for name in ("exact_match", "f1", "contains")}
     task = record["trace"].get("task", "open")
     correct = columns["contains" if task == "fact_checking" else "exact_match"]
-    graded = [max(row["exact_match"], row["f1"]) for row in scored]
+    if task == "multiple_choice":  # 1.5 and 15 are equal without punctuation
+        gold = {answer.strip().lower() for answer in record["gold_answers"]}
+        correct = [float(text.strip().lower() in gold) for text in record["trace"]["answers"]]
     return {
         "question_id": record["question_id"],
         "question": record["question"],
@@ -178,5 +177,5 @@ def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:
         "exact_match": columns["exact_match"],
         "f1": columns["f1"],
         "correct": correct,
-        "base": graded if task == "open" else correct,
+        "base": [max(r["exact_match"], r["f1"]) for r in scored] if task == "open" else correct,
     }
