@@ -62,7 +62,7 @@ Trainings:
   training questions). ``train_bandit_released@TABLES``: the bandit of Zhou et al.'s public code.
   ``train_bandit_tiny@TABLES``: for tests.
 
-The embeddings are those of the index's encoder, or of another one
+The embeddings are those of the index's encoder, for ``paper-NAME`` BERT's, or of another one
 (``--config.run.method.context=BiEncoder`` of the rewards, and
 ``--config.method.count.bandit.context=BiEncoder`` of the run).
 """
@@ -90,6 +90,7 @@ from jaxrag.methods.ars.bandit.settings import (
     ReleasedNeuralUcb,
     Thompson,
 )
+from jaxrag.methods.ars.helpers import CountBandit
 from jaxrag.methods.ars.labels import MakeLabels
 from jaxrag.methods.ars.ranker.job import TrainRanker
 from jaxrag.methods.ars.ranker.training import RankerTraining
@@ -153,6 +154,8 @@ STRATEGIES: dict[str, tuple[Any, Any]] = {
 
 def _strategy(small: tuple[Any, Any], paper: tuple[Any, Any] | None = None) -> Entry:
     (order, count), (paper_order, paper_count) = small, paper or small
+    if paper_count == Chosen():
+        paper_count = Chosen(CountBandit(context=PAPER_CONTEXT))
     return ARS.entry(
         ars.Config(order=order, count=count, **_SMALL),
         ars.Config(order=paper_order, count=paper_count, **_PAPER),
@@ -172,7 +175,8 @@ def _labels(variant: Variant) -> MakeLabels:
 def _rewards(variant: Variant) -> MakeRewards:
     order = Ranked() if variant.method == "make_ranked_rewards" else Generated()
     settings = _PAPER if variant.paper else _SMALL
-    method = ars_rewards.Config(order=order, **settings)
+    context = PAPER_CONTEXT if variant.paper else None
+    method = ars_rewards.Config(order=order, context=context, **settings)
     return MakeRewards(rewarded(ARS.run(method, variant, part="both")))
 
 

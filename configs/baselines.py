@@ -189,7 +189,7 @@ SELF_RAG = {
         self_rag.Config(),
         self_rag.Config(),
         {"model": Local("")},
-        {"model": Local(SELF_RAG_MODEL), "index": Scann(contriever())},
+        {"model": Local(SELF_RAG_MODEL), "index": Exact(contriever())},
     ),
     "self_rag_prompted": Baseline(
         self_rag.Config(
@@ -203,7 +203,7 @@ SELF_RAG = {
         {
             "label": "self_rag (prompted)",
             "model": Local(QWEN_7B),
-            "index": Scann(contriever()),
+            "index": Exact(contriever()),
         },
     ),
 }

@@ -111,7 +111,7 @@ def _whole(setting: Setting) -> TrainBandit:
     job = _bandit("ranked", REWRITER, setting)
     learner = dataclasses.replace(job.learner, confidence="dual")
     training = job.training
-    if setting.sizes == "paper":  # exact for up to 300 training questions
+    if setting.sizes == "paper":  # exact up to `learner.pulls` plays of an arm
         training = dataclasses.replace(training, epochs=10)
     return dataclasses.replace(job, learner=learner, training=training, penalties=())
 

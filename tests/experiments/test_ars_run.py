@@ -178,6 +178,11 @@ def test_tables_of_ranked_rewards_keep_the_questions_of_their_ranker() -> None:
     for name, leakage in (("make_ranked_rewards", "keep"), ("make_rewards", "refuse")):
         job: Any = load(f"configs/ars.py:{name}@tiny")
         assert job.run.leakage == leakage, name
+        paper: Any = load(f"configs/ars.py:{name}@paper-boolq")  # the paper's BERT, as its tables
+        assert paper.run.method.context == ars_config.PAPER_CONTEXT
+    for strategy in ("bandit", "ars"):
+        run: Any = load(f"configs/ars.py:{strategy}@paper-boolq")
+        assert run.method.count.bandit.context == ars_config.PAPER_CONTEXT
 
 
 def test_strategies_that_need_a_checkpoint() -> None:

@@ -29,7 +29,7 @@ from jaxrag.reproduction.tables import SCALES, Scale
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.published_encoders import dpr
+from jaxrag.retrieval.dense.published_encoders import contriever, dpr
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
@@ -155,6 +155,9 @@ def test_self_rag_reads_as_many_passages_as_its_row() -> None:
     small = [job.method for job in jobs_of("r3/table1", *only, scale="small")]
     assert [(one.candidates.n, one.select.k) for one in small] == [(1, 1), (4, 4)]
     assert declared("r3/table1", *only)[1] == {}
+    assert {job.index for job in jobs_of("r3/table1", "self_rag_llama2_7b")} == {
+        Exact(contriever())
+    }
 
 
 def test_the_baselines_of_a_config_are_those_of_the_table() -> None:
