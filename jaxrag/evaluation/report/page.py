@@ -450,7 +450,7 @@ def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
 def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
     if "error" in record:
         return {"error": record["error"]}
-    scores = metrics.accuracy(record["prediction"], record["gold_answers"])
+    scores = metrics.question_scores(record, {})
     return {
         "text": record["prediction"],
         "em": scores.get("exact_match"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory, read_run
-from jaxrag.evaluation.report.page import packed, write_report
+from jaxrag.evaluation.report.page import browsable, packed, write_report
 from jaxrag.evaluation.status import status
 from jaxrag.runs.job import job_directory
 from jaxrag.types import InputError
@@ -118,6 +118,11 @@ def test_traces_travel_whole(page: str, runs: list[Path]) -> None:
     }
     empty = sets[0]["questions"][5]["answers"][0]["trace"]["direct"]
     assert empty["u"] is None and empty["text"] == ""
+    # the scores are those of the table: a choice counts whole
+    option = {"said": 1, "gold": 0, "positive": False}
+    line = {**record, "prediction": "15", "gold_answers": ["1.5"], "trace": {"option": option}}
+    [shown] = browsable("nq", [read_run(runs[1])._replace(records=(line,))])["questions"]
+    assert shown["answers"][0]["em"] == 0
 
 
 def test_equal_results_are_called_equal(tmp_path: Path) -> None:
