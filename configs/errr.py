@@ -126,6 +126,10 @@ ENDING = "\nQueries:"
 
 _DECODER = "_decoder"
 
+T5_SOURCE = 2048
+"""Most tokens that the paper's T5 reads, in training, too: the reader's knowledge has up to
+`PASSAGE_TOKENS` tokens of the reader, which are more of T5's, whose positions have no limit."""
+
 
 def _reader(variant: Variant) -> Reader:
     """Prompts and decoding; the demonstrations are of the variant's data set."""
@@ -150,7 +154,9 @@ def _trained(variant: Variant, *, context: bool) -> Trained:
     """A student without checkpoint, a required setting; RRR's decodes with 4 beams."""
     reads = _student_input(variant, context=context)
     beams = 4 if variant.paper and not context else 1
-    model = Local("") if variant.method.endswith(_DECODER) else Seq2Seq(beams=beams)
+    length = T5_SOURCE if variant.paper else Seq2Seq().max_length
+    t5 = Seq2Seq(beams=beams, max_length=length)
+    model = Local("") if variant.method.endswith(_DECODER) else t5
     tokens = 128 if variant.paper else 48  # as many as the student learned to write
     return Trained(reads, model, tokens=tokens if context else RRR_TOKENS)
 
@@ -216,7 +222,7 @@ STUDENTS = {
     "paper": TrainQueryOptimizer(
         checkpoint="hub:google-t5/t5-large",
         training=StudentTraining(microbatch=1, best="", remat=True),
-        max_source=512,
+        max_source=T5_SOURCE,
         max_target=128,
         evaluated=200,
     ),

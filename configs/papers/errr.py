@@ -138,7 +138,7 @@ TABLES = {
             "your own); a trained T5 and searches cost nothing. The paper states neither prices, "
             "nor the retriever, nor the model of Self-RAG: here WikiDPR and the released "
             "checkpoint, whose tokens are counted at the same price.",
-            "Cost and seconds are sums over all questions; the paper has 200. It does not state how "
+            "Cost and seconds are sums over all questions; the paper has 200. It does not say how "
             "many it asked at once: here a server has up to 64 open requests.",
         ),
     ),

@@ -109,6 +109,9 @@ def test_rewriters_learn_as_many_tokens_as_they_write() -> None:
     writers = [getattr(method, "rewriter", None) or method.optimizer for method in methods]
     assert sorted(one.max_target for one in students) == [50, 128]
     assert sorted(one.tokens for one in writers) == [50, 128]
+    # what ERRR's T5 reads holds 1,024 tokens of the reader, which are more of T5's
+    read = [one.max_source for one in students] + [one.model.max_length for one in writers]
+    assert {*read} == {2048}
 
 
 def test_the_local_setting_searches_the_published_vectors_and_needs_no_web(tmp_path: Path) -> None:
