@@ -145,7 +145,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         trained_on = usable(dataset, job.worth, run.limit)
         held_out = usable(evaluation_data, job.worth, job.evaluation_limit)
         gold = {**evaluation_data.gold, **dataset.gold}
-        reward = Rewards(job.method, run.live, job.worth, dataset, gold, tools, store)
+        reward = Rewards(job.method, run.live, job.worth, gold, tools, store)
         examples, held_examples = (
             [PPOExample(question, job.rewriter.reads.text(question.text)) for question in some]
             for some in (trained_on, held_out)

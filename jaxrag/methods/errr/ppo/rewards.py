@@ -23,7 +23,7 @@ from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.models.processes import shared
 from jaxrag.steps.episode import Episode
 from jaxrag.steps.tools import Tools
-from jaxrag.types import Generation, InputError, Question
+from jaxrag.types import Generation, InputError, Passage, Question
 
 _log = logging.getLogger("jaxrag")
 
@@ -91,7 +91,6 @@ class Rewards:
     method: rrr.Config
     live: int
     worth: Worth
-    dataset: Dataset
     gold: Mapping[str, Sequence[str]]
     tools: Tools
     store: Store
@@ -160,12 +159,11 @@ class Rewards:
         if self.worth.rerank:
             scored = await episode.rerank(question.text, episode.passages(pool))
             record["rerank"] = sum(scored) / max(len(scored), 1)
-        return record | {"hit": self._hit(question, episode.ids(pool))}
+        return record | {"hit": self._hit(question, episode.passages(pool))}
 
-    def _hit(self, question: Question, ids: Sequence[str]) -> bool | None:
+    def _hit(self, question: Question, passages: Sequence[Passage]) -> bool | None:
         """Whether the passages include a gold one, or contain an answer; None if undefined."""
         if self.worth.gold:
-            return not set(self.gold[question.id]).isdisjoint(ids)
-        passages = self.dataset.passages.find(ids)
+            return not set(self.gold[question.id]).isdisjoint(p.id for p in passages)
         answers = telling_answers(question)
         return any(passage_has(passage, answers) for passage in passages) if answers else None

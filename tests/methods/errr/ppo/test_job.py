@@ -50,11 +50,10 @@ def text_of(row: int) -> Passage:
 
 
 class Corpus:
+    """Of the index, such as the web's: no passage of it need be in the data set's corpus."""
+
     def get(self, rows: Any) -> list[Passage]:
         return [text_of(row) for row in rows]
-
-    def find(self, ids: Any) -> list[Passage]:
-        return [text_of(list(PASSAGES).index(name)) for name in ids]
 
 
 def rewards(worth: Worth, llm: Any = None, store: Store | None = None) -> Rewards:
@@ -63,9 +62,8 @@ def rewards(worth: Worth, llm: Any = None, store: Store | None = None) -> Reward
     # the reader sees Rome where the passage that holds it was found
     llm = llm or Reads({"It is in Rome": "Rome **", "Title": "the city of Rome **"})
     tools = Tools(llm=LanguageModelTool(llm), retriever=RetrieverTool(index))
-    dataset: Any = SimpleNamespace(passages=Corpus())
     gold = {"q1": ("b",), "q2": ("zzz",)}
-    return Rewards(METHOD, 10, worth, dataset, gold, tools, store or Store(None))
+    return Rewards(METHOD, 10, worth, gold, tools, store or Store(None))
 
 
 def wrote(text: str, finish: Any = "end") -> Generation:
