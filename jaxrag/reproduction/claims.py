@@ -189,10 +189,11 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
 
 
 def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons of a claim with p-values that are adjusted for their number (Holm)."""
+    """The comparisons of a claim with p-values adjusted for the number of those made (Holm)."""
     known = [i for i, c in enumerate(comparisons) if not math.isnan(c.p)]
     new = dict(zip(known, holm([comparisons[i].p for i in known]), strict=True))
-    return [c._replace(p=new.get(i, c.p)) for i, c in enumerate(comparisons)]
+    changed = [c._replace(p=new.get(i, c.p)) for i, c in enumerate(comparisons)]
+    return [c if c.verdict == "undecided" else c._replace(needed=None) for c in changed]
 
 
 def _measured(
@@ -365,7 +366,6 @@ def _averaged(pair: _Pair, parts: Sequence[Comparison]) -> Comparison:
 
 
 def _needed(comparison: Comparison, effect: float | None) -> int | None:
-    decided = comparison.ours is None or comparison.ours.low > 0 or comparison.ours.high < 0
-    if decided or not effect or not comparison.spread > 0:
+    if comparison.ours is None or not effect or not comparison.spread > 0:
         return None
     return needed_questions(comparison.spread, effect)

@@ -35,18 +35,19 @@ Made by `jaxrag reproduce --claims=docs/claims.md` from the records of tables an
 figures whose readers have at least one billion parameters; claims about others are not listed. Each
 comparison is computed from the records' values of single questions when this page is written:
 paired over the questions that both sides answered, with a 95 % interval and a sign-flip test whose
-p-value is adjusted for the number of the claim's comparisons (Holm). Where trainings have seeds,
-both are over seeds and questions, by Student's distribution. Where the sides share no questions,
-they are compared as independent means ("not paired").
+p-value is adjusted for the number of the claim's comparisons that were made (Holm). Where trainings
+have seeds, both are over seeds and questions, by Student's distribution. Where the sides share no
+questions, they are compared as independent means ("not paired"). Claims about the share of
+questions that retrieve are left out where `--thresholds` sets this share.
 
 With the paper's models and data, a claim is **replicated** if the difference is above zero with
 p < 0.05 for every comparison, **contradicted** if it is below zero so for at least one, else
 **undecided**, or **incomplete** while comparisons lack. With any substitute the words are **same
 direction**, **opposite** and **open**: such a result is on the method with these models and data,
-not on the paper. Where nothing is decided,
-the page says how many questions of each data set would decide it at the difference that the paper
-prints, with a power of 80 %. "In the paper" has the printed differences, better is positive, and
-for how many comparisons the paper's own table agrees with its claim.
+not on the paper. Where p decides nothing, the page says how many questions of each data set would
+decide it at the difference that the paper prints, with a power of 80 %. "In the paper" has the
+printed differences, better is positive, and for how many comparisons the paper's own table agrees
+with its claim.
 """
 
 NONE = "No table of a reader with at least one billion parameters has been made yet.\n"
@@ -74,8 +75,10 @@ def judge(
     if not all(size is not None and size >= LEAST for size in sizes.values()):
         return []
     name, judged = record["name"], list[JudgedClaim]()
-    cells = read_cells(record, file)
+    cells, shares_set = read_cells(record, file), record.get("thresholds")
     for claim in claims:
+        if shares_set and isinstance(claim, Claim) and claim.metric.endswith("_ratio"):
+            continue
         try:
             if isinstance(claim, Claim) and claim.table == name:
                 compared = compare(claim, printed_tables()[name], cells)
@@ -125,13 +128,13 @@ def _line(judged: JudgedClaim, own: Path) -> tuple[str, str, str, str]:
         each = claim.metric == MEAN_OF_ALL and claim.over == "each"
         metric = ", each column" if each else f", {claim.metric.replace('_', ' ')}"
     models = ", ".join(map(shown_name, record.get("models", ())))
-    setting = ", ".join(filter(None, (models, f"scale {record['scale']}", record["date"])))
+    facts = (models, f"scale {record['scale']}", *record.get("settings", ()), record["date"])
     texts = [comparison_text(c, record) for c in judged.comparisons if c.ours]
     return (
         html_text(f"{claim.text} ({claim.source}{metric})"),
         printed,
         page.opening(_summary(judged), texts),
-        page.link(setting, os.path.relpath(judged.file, own)),
+        page.link(", ".join(filter(None, facts)), os.path.relpath(judged.file, own)),
     )
 
 

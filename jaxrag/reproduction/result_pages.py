@@ -29,9 +29,10 @@ from jaxrag.types import InputError
 
 _HEAD = """# {paper}: results
 
-Made by `jaxrag reproduce --pages=docs/results`. A cell has our value; it opens to
-its interval, the comparisons of the paper's claims, what it was measured with, the command that
-makes it, and the record with the values of single questions. Cells of what was not run are empty.
+Made by `jaxrag reproduce --pages=docs/results`. A cell has our value; it opens to its interval, the
+comparisons of the paper's claims, what it was measured with, its minutes (answers that another row
+had stored took none), the command that makes it, and the record with the values of single
+questions. Cells of what was not run are empty.
 """
 
 

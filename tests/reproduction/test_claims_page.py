@@ -63,14 +63,14 @@ def test_verdicts_name_the_paper_only_with_its_models_and_data(
     tmp_path: Path, folder: str, substitutes: list[str], words: tuple[str, str]
 ) -> None:
     better, worse = line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG)
-    write_record(tmp_path, folder, better, worse, substitutes=substitutes)
+    write_record(tmp_path, folder, better, worse, substitutes=substitutes, settings=["gates set"])
     # p = 2 / 2^20; the paper prints 36.81 - 36.61
     text = page(tmp_path)
     assert f"<summary>{words[0]}: +100.00 [+100.00, +100.00]</summary>" in text
     printed = ", printed +0.20" * (folder == "paper")
     assert f"n = 20, p = 1.9e-06{printed}: {words[0]}</details>" in text
     assert "<td>+0.20; holds for 1 of 1</td>" in text
-    made = f"m, scale {folder.partition('-')[0]}, 2026-11-25"
+    made = f"m, scale {folder.partition('-')[0]}, gates set, 2026-11-25"
     assert f'<a href="{folder}/pairs-table4.json">{made}</a>' in text
     better, worse = line(BETTER, ALL_WRONG), line(WORSE, ALL_RIGHT)
     lie = {"id": CLAIM.id, "verdict": words[0]}
@@ -100,6 +100,13 @@ def test_a_claim_of_which_a_comparison_lacks_is_incomplete(tmp_path: Path) -> No
     missing = judged.comparisons[0]._replace(ours=None)
     both = judged._replace(comparisons=[*judged.comparisons, missing])
     assert _summary(both) == "incomplete: +100.00; 1 same direction, 1 not measured"
+
+
+def test_a_share_that_the_user_set_is_no_finding(tmp_path: Path) -> None:
+    cells = [line(BETTER, ALL_RIGHT), line(WORSE, ALL_WRONG)]
+    file = write_record(tmp_path, "small", *cells, thresholds=["dtr on nq: 0.3"])
+    share = Claim(**{**CLAIM.__dict__, "metric": "trigger_ratio"})
+    assert [j.claim for j in judge([CLAIM, share], json.loads(file.read_text()), file)] == [CLAIM]
 
 
 @pytest.mark.parametrize("parameters", [{}, {"m": None}, {"m": 0.999}, {"m": 7.0, "s": 0.135}])
