@@ -54,8 +54,7 @@ class Folder(QuestionFiles):
         if self.split == "queries" and corpus_alone:
             passages = _converted_corpus(source / "corpus.jsonl", cache)
             return Dataset(source.name, (), passages, {}, passages.identity)
-        questions = _file(source, self.split, _FOLDER_HELP)
-        searched = _file(Path(self.corpus or source), "corpus", _CORPUS_HELP)
+        questions, searched = self.files()
         there = os.path.lexists(source / "qrels.jsonl")  # a link to nothing is there, too
         judged = [_file(source, "qrels", "gold passages")] if there else []
         passages = _converted_corpus(searched, cache)
@@ -76,6 +75,11 @@ class Folder(QuestionFiles):
         form = "folder with its corpus" if own_corpus else "folder"
         files = [questions, *judged]
         return self.converted(source.name, cache, files, labelled, passages, form=form)
+
+    def files(self) -> tuple[Path, Path]:
+        """The files of questions and of passages; InputError if one is not there."""
+        questions = _file(Path(self.path), self.split, _FOLDER_HELP)
+        return questions, _file(Path(self.corpus or self.path), "corpus", _CORPUS_HELP)
 
 
 def _converted_corpus(file: Path, cache: Path) -> Passages:

@@ -13,9 +13,10 @@ from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import duration_text, size_text
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.conversion import QuestionFiles
-from jaxrag.data.corpora import CORPORA, named_part
+from jaxrag.data.corpora import CORPORA, named_part, open_corpus
 from jaxrag.data.dataset import OWN
 from jaxrag.data.draw import Draw
+from jaxrag.data.folder import Folder
 from jaxrag.data.origins import unbuilt
 from jaxrag.data.sets import named_set
 from jaxrag.engines.local.engine import Local
@@ -298,11 +299,16 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
             yield f"{part.name} lies on {count} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
             for build in unbuilt(part, cache):
-                yield f"{build.name} is not built ({build.size}): {build.command}"
+                size = build.size.partition("; ")[0]  # the vectors are those of the job's encoder
+                yield f"{build.name} is not built ({size}): {build.command}"
+            if "/" in part.corpus:
+                yield from _refusal(lambda: open_corpus(part.corpus, cache))  # noqa: B023
         if isinstance(part, WikiDpr):
             yield from _refusal(lambda: part.is_imported(cache))  # noqa: B023
         if isinstance(part, QuestionFiles) and not Path(part.path).expanduser().exists():
             yield f"no questions at {part.path}: give --data=SET=FOLDER, or --only=-SET"
+        elif isinstance(part, Folder):
+            yield from _refusal(part.files)
         spec = getattr(part, "checkpoint", None) or ""
         helper = hasattr(part, "check")  # has been checked with the method's needs
         if spec and not helper and root not in Path(spec).parents:
@@ -403,7 +409,7 @@ def refuse_problems(work: Work, published: PublishedModels, devices: Devices) ->
     todo = {path: job for path, job in work.jobs.items() if not work.finished(path)}
     lines = []
     for message, (job, *others) in problems(todo, work.root, published, devices).items():
-        more = f" and {len(others)} other jobs" if others else ""
+        more = f" and {len(others)} other job{'s' * (len(others) > 1)}" if others else ""
         lines.append(f"  {message} ({job}{more})")
     if lines:
         raise InputError("these jobs cannot be done here yet:\n" + "\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,6 @@ from jaxrag.reproduction.tables import Declarations, Scale
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.runs.job import Job
 from jaxrag.runs.placement import Placement, on_engine, read_servers
-from jaxrag.steps.gates import RATIO, read_ratio
 from jaxrag.types import InputError
 
 
@@ -46,13 +46,17 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
     changes.append(with_prompts(read_replacements(values.prompts)))
     changes.append(on_engine(values.engine, read_servers(values.server), placement))
     thresholds, words = str(values.thresholds), {"printed": "", "calibrated": "printed"}
+    with contextlib.suppress(ValueError):
+        words |= {thresholds: thresholds} if 0 <= float(thresholds) <= 1 else {}
     if thresholds not in words:
-        read_ratio("--thresholds", f"{RATIO}{thresholds}")
+        raise InputError(
+            f"--thresholds is {thresholds!r}: give printed, calibrated, or a share from 0 to 1."
+        )
     return Work(
         Path(values.workdir) / values.scale / "runs",
         limit=values.limit,
         sizes=values.sizes,
-        ratio=words.get(thresholds, thresholds),
+        ratio=words[thresholds],
         seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )

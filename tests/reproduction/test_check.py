@@ -10,6 +10,7 @@ import pytest
 from jaxrag.configs import ars, dtr, errr, r3
 from jaxrag.configs.papers import ALL
 from jaxrag.configs.papers.models import PARAMETERS, PUBLISHED, reading
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.vllm import Vllm
@@ -59,6 +60,13 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, CostRow]:
     rows = dict(TABLE)
     monkeypatch.setattr(calls, "read_table", lambda file: rows)
     return rows
+
+
+def folder(path: Path) -> Folder:
+    """A folder whose files have no content."""
+    for name in ("queries", "corpus"):
+        (path / f"{name}.jsonl").touch()
+    return Folder(str(path))
 
 
 def need_of(name: str, job: Any) -> Need:
@@ -127,7 +135,7 @@ def test_checkpoints_of_other_jobs_are_not_missing(tmp_path: Path) -> None:
     order = Ranked(ranker=RewriteRanker("made/TrainRanker-1/ranker"))
     count = Chosen(CountBandit("made/TrainBandit-1/bandits/x/weighted"))
     method = dataclasses.replace(run.method, order=order, count=count)
-    run = dataclasses.replace(run, method=method, data=Folder(str(tmp_path)))
+    run = dataclasses.replace(run, method=method, data=folder(tmp_path))
     jobs = {Path("ars-1"): run, Path("rrr-1"): errr.get_config("train_rrr_qa@paper-popqa")}
 
     def missing(root: str) -> list[str]:
@@ -210,9 +218,12 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         tmp_path / "b": dataclasses.replace(run, cache=str(tmp_path), index=None),
         tmp_path / "c": dataclasses.replace(web, data=Folder("nowhere")),
         tmp_path / "d": dataclasses.replace(
-            run, data=Folder(str(tmp_path)), model=Local(tensor_parallel=512)
+            run, data=folder(tmp_path), model=Local(tensor_parallel=512)
         ),
-        tmp_path / "e": dataclasses.replace(alone, data=Folder(str(tmp_path)), model=Local(HUGE)),
+        tmp_path / "e": dataclasses.replace(alone, data=folder(tmp_path), model=Local(HUGE)),
+        tmp_path / "f": dataclasses.replace(alone, data=Folder(str(tmp_path), "train")),
+        tmp_path / "g": dataclasses.replace(alone, data=Folder(str(tmp_path), corpus="no/pool")),
+        tmp_path / "h": dataclasses.replace(web, data=Benchmark("popqa", corpus="no/pool")),
     }
     found = problems(jobs, tmp_path / "runs", PUBLISHED, HERE)
     for part, names in {
@@ -221,13 +232,16 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         "no_judge": ["a"],
         "searches, but the run has no index": ["b"],
         "no questions at nowhere": ["c"],
-        "$OPENAI_API_KEY is not set": ["c"],
+        "$OPENAI_API_KEY is not set": ["c", "h"],
+        "train.jsonl: no such file": ["f"],
+        "no/pool: no such folder": ["g"],
+        "no/pool: this directory of passages does not exist": ["h"],
         "512": ["d"],
         "72B-Instruct: up to 339 GB": ["e"],
     }.items():
         assert [jobs for message, jobs in found.items() if part in message] == [names], part
     # what the jobs will have made themselves is not missing
-    made = dataclasses.replace(jobs[tmp_path / "a"], data=Folder(str(tmp_path)))
+    made = dataclasses.replace(jobs[tmp_path / "a"], data=folder(tmp_path))
     assert not problems({tmp_path / "a": made}, tmp_path, PUBLISHED, H200)
     assert not problems({tmp_path / "x": dtr.get_config("dtr@tiny")}, tmp_path, PUBLISHED, HERE)
 
@@ -250,7 +264,7 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
 )
 def test_memory_of_models(model: Any, devices: Devices, told: str, tmp_path: Path) -> None:
     run: Any = dtr.get_config("no_retrieval@paper-nq")
-    jobs = {tmp_path / "a": dataclasses.replace(run, data=Folder(str(tmp_path)), model=model)}
+    jobs = {tmp_path / "a": dataclasses.replace(run, data=folder(tmp_path), model=model)}
     found = [one for one in problems(jobs, tmp_path, PUBLISHED, devices) if "pip" not in one]
     assert (told in found[0]) if told else not found
 

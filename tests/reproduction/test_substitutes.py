@@ -141,8 +141,8 @@ def test_thresholds_are_the_printed_ratios() -> None:
     assert run.method.gate.threshold == "ratio:0.877"  # Table 2, 7B
     (run,) = jobs_of("pairs/table2", "--thresholds=0.5", "--only=nq,pairs", "--scale=paper")
     assert (run.method.gate.test, run.method.gate.f1) == ("f1", "ratio:0.5")
-    with pytest.raises(InputError, match=r"--thresholds is 'ratio:half'"):
-        jobs_of("pairs/table2", "--thresholds=half")
+    with pytest.raises(InputError, match=r"--thresholds is '1.5': give printed, calibrated, or a"):
+        jobs_of("pairs/table2", "--thresholds=1.5")
 
 
 @pytest.mark.parametrize(
