@@ -39,6 +39,7 @@ input.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import difflib
 import json
@@ -155,6 +156,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     values.scale = values.scale or ("paper" if values.check or substitutes.given else "small")
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
+    _check_thresholds(values.thresholds)
     read_replacements(values.prompts)
     offered = [*ALL.tables, *ALL.figures, *(PAPERS if values.list else ())]
     for name in names:
@@ -168,6 +170,17 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
             "name a table or a figure, such as dtr/table2, or give --list, --claims or --pages."
         )
     return names, values
+
+
+def _check_thresholds(text: str) -> None:
+    """InputError for what ``--thresholds`` does not take."""
+    share = text in ("printed", "calibrated")
+    with contextlib.suppress(ValueError):
+        share = share or 0 <= float(text) <= 1
+    if not share:
+        raise InputError(
+            f"--thresholds is {text!r}: give printed, calibrated, or a share from 0 to 1."
+        )
 
 
 def _list_of(word: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -45,18 +44,11 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         changes += [declared.released[paper] for paper in papers]
     changes.append(with_prompts(read_replacements(values.prompts)))
     changes.append(on_engine(values.engine, read_servers(values.server), placement))
-    thresholds, words = str(values.thresholds), {"printed": "", "calibrated": "printed"}
-    with contextlib.suppress(ValueError):
-        words |= {thresholds: thresholds} if 0 <= float(thresholds) <= 1 else {}
-    if thresholds not in words:
-        raise InputError(
-            f"--thresholds is {thresholds!r}: give printed, calibrated, or a share from 0 to 1."
-        )
     return Work(
         Path(values.workdir) / values.scale / "runs",
         limit=values.limit,
         sizes=values.sizes,
-        ratio=words[thresholds],
+        ratio=values.thresholds.replace("printed", "").replace("calibrated", "printed"),
         seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )

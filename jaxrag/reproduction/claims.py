@@ -253,11 +253,9 @@ def _apart(ours: Interval, theirs: Interval) -> Interval:
 
 def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
     """Printed differences of the compared rows; positive where the claim holds."""
-    means: list[float | None] = []
-    for pair in _pairs(claim, printed):
-        effects = [*pair.effects.values()]
-        means += effects if claim.over == "each" else [_mean(effects)]
-    return [mean for mean in means if mean is not None]
+    effects = ([*pair.effects.values()] for pair in _pairs(claim, printed))
+    means = (some if claim.over == "each" else [_mean(some)] for some in effects)
+    return [mean for some in means for mean in some if mean is not None]
 
 
 def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
@@ -366,6 +364,5 @@ def _averaged(pair: _Pair, parts: Sequence[Comparison]) -> Comparison:
 
 
 def _needed(comparison: Comparison, effect: float | None) -> int | None:
-    if comparison.ours is None or not effect or not comparison.spread > 0:
-        return None
-    return needed_questions(comparison.spread, effect)
+    known = comparison.ours is not None and comparison.spread > 0
+    return needed_questions(comparison.spread, effect) if effect and known else None

@@ -31,14 +31,14 @@ LEAST = 1.0
 
 _HEAD = """# Claims of the papers
 
-Made by `jaxrag reproduce --claims=docs/claims.md` from the records of tables and
-figures whose readers have at least one billion parameters; claims about others are not listed. Each
-comparison is computed from the records' values of single questions when this page is written:
-paired over the questions that both sides answered, with a 95 % interval and a sign-flip test whose
-p-value is adjusted for the number of the claim's comparisons that were made (Holm). Where trainings
-have seeds, both are over seeds and questions, by Student's distribution. Where the sides share no
-questions, they are compared as independent means ("not paired"). Claims about the share of
-questions that retrieve are left out where `--thresholds` sets this share.
+Made by `jaxrag reproduce --claims=docs/claims.md` from the records of tables and figures whose
+readers have at least one billion parameters; claims about others are not listed, nor those about
+the share of questions that retrieve where `--thresholds` sets it. Each comparison is computed from
+the records' values of single questions when this page is written: paired over the questions that
+both sides answered, with a 95 % interval and a sign-flip test whose p-value is adjusted for the
+number of the claim's comparisons that were made (Holm). Where trainings have seeds, both are over
+seeds and questions, by Student's distribution. Where the sides share no questions, they are
+compared as independent means ("not paired").
 
 With the paper's models and data, a claim is **replicated** if the difference is above zero with
 p < 0.05 for every comparison, **contradicted** if it is below zero so for at least one, else
@@ -46,8 +46,7 @@ p < 0.05 for every comparison, **contradicted** if it is below zero so for at le
 direction**, **opposite** and **open**: such a result is on the method with these models and data,
 not on the paper. Where p decides nothing, the page says how many questions of each data set would
 decide it at the difference that the paper prints, with a power of 80 %. "In the paper" has the
-printed differences, better is positive, and for how many comparisons the paper's own table agrees
-with its claim.
+printed differences, better is positive, and how many of them agree with the claim.
 """
 
 NONE = "No table of a reader with at least one billion parameters has been made yet.\n"

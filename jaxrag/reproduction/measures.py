@@ -164,9 +164,7 @@ def describe_runs(
     return {
         "models": sorted(models),
         "parameters": {name: _billions(models[name], published) for name in sorted(models)},
-        "files": {
-            name: digest_file(file) for name, file in sorted(files.items()) if file.is_file()
-        },
+        "files": {name: digest_file(file) for name, file in sorted(files.items())},
         "questions": sorted(questions),
         "data": data,
         **({"thresholds": list(thresholds)} if thresholds else {}),

@@ -30,9 +30,8 @@ from jaxrag.types import InputError
 _HEAD = """# {paper}: results
 
 Made by `jaxrag reproduce --pages=docs/results`. A cell has our value; it opens to its interval, the
-comparisons of the paper's claims, what it was measured with, its minutes (answers that another row
-had stored took none), the command that makes it, and the record with the values of single
-questions. Cells of what was not run are empty.
+comparisons of the paper's claims, what it was measured with, minutes (stored answers take none),
+its command, and the record with values of single questions. What was not run is empty.
 """
 
 

@@ -116,8 +116,7 @@ class Substitutes:
 
     def unused(self, jobs: Iterable[Job]) -> list[str]:
         """The flags of substituted data that change none of these jobs."""
-        parts = [part for job in jobs for part in parts_in_use(job)]
-        data = [part for part in parts if isinstance(part, Benchmark | Folder)]
+        data = [p for job in jobs for p in parts_in_use(job) if isinstance(p, Benchmark | Folder)]
         places = {part.path if isinstance(part, Folder) else part.name for part in data}
         flags = [
             f"--data={name}={other}" for name, other in self.data.items() if other not in places
@@ -127,9 +126,8 @@ class Substitutes:
 
     def missing(self, datasets: Collection[str]) -> list[str]:
         """The data sets that have no folder in `folders`."""
-        if not self.folders:
-            return []
-        return [name for name in datasets if name not in self.data and not self._folder(name)]
+        names = datasets if self.folders else ()
+        return [name for name in names if name not in self.data and not self._folder(name)]
 
     def _folder(self, name: str) -> str:
         folder = Path(self.folders) / name

@@ -55,7 +55,7 @@ def test_an_undecided_claim_tells_how_many_questions_decide_it() -> None:
     # (1.95996 + 0.84162)^2 = 7.8489; times (2 / 3) / 0.1^2 = 523.3
     assert one.needed == 524
     # 5 of 20: p = 2 / 2^5, though the interval is above zero; 7.8489 * (15 / 76) / 0.1^2 = 154.9
-    cells = [cell(0, NQ, [0] * 20), cell(1, NQ, [1] * 5 + [0] * 15)]
+    cells = [cell(0, NQ, [0.0] * 20), cell(1, NQ, [1.0] * 5 + [0.0] * 15)]
     (one,) = compare(claim(datasets=("nq",)), PRINTED, cells)
     assert one.verdict == "undecided" and one.ours and one.ours.low > 0 and one.needed == 155
 
