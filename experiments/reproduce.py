@@ -61,6 +61,8 @@ from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.report.plots import check_matplotlib
 from jaxrag.experiments.configuration import parse_named, script
 from jaxrag.models.device_memory import Devices
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.quantisation import check_quantization
 from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.check import (
@@ -157,6 +159,11 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     if (values.devices or values.device_memory) and not values.check:
         raise InputError("--devices and --device_memory are for --check: of another machine.")
     _check_thresholds(values.thresholds)
+    if values.server and values.engine != "server":
+        raise InputError("--server is for --engine=server: give both.")
+    if values.engine == "local":
+        compute_dtype(values.dtype or "float32", half=True)
+        check_quantization(values.quantization)
     read_replacements(values.prompts)
     offered = [*ALL.tables, *ALL.figures, *(PAPERS if values.list else ())]
     for name in names:
