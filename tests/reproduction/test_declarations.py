@@ -112,6 +112,8 @@ def test_rewriters_learn_as_many_tokens_as_they_write() -> None:
     # what ERRR's T5 reads holds 1,024 tokens of the reader, which are more of T5's
     read = [one.max_source for one in students] + [one.model.max_length for one in writers]
     assert {*read} == {2048}
+    # a set has questions of equal texts, of which a held-out one would stop the training
+    assert all(one.leakage == "drop" for one in students)
 
 
 def test_the_local_setting_searches_the_published_vectors_and_needs_no_web(tmp_path: Path) -> None:
