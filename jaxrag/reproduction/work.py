@@ -21,6 +21,7 @@ from jaxrag.reproduction.printed.tables import PrintedRow, PrintedTable
 from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release, release_programs
+from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
 from jaxrag.runs.settings import parts_in_use
 from jaxrag.runs.table_job import TableJob
@@ -100,7 +101,7 @@ class Work:
         return self._place(self._limited(make(directory)), tuple(needed), seed)
 
     def _limited(self, job: Job) -> Job:
-        if isinstance(job, Run) and self.limit:
+        if isinstance(job, Run | RetrieverComparison) and self.limit:
             return dataclasses.replace(job, limit=min(self.limit, job.limit or self.limit))
         if isinstance(job, TableJob) and job.measures:
             return dataclasses.replace(job, run=self._limited(job.run))
@@ -123,8 +124,7 @@ class Work:
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
         """The directories and those that they need, in an order that loads each model seldom."""
-        needed: set[Path] = set()
-        todo = list(wanted)
+        needed, todo = set[Path](), list(wanted)
         while todo:
             path = todo.pop()
             if path not in needed:

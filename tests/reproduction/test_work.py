@@ -169,6 +169,7 @@ def test_the_limit_is_of_runs_and_measurements_but_not_of_training_data(tmp_path
 
     assert added("configs/pairs.py:standard_rag@tiny").limit == 3
     assert added("configs/pairs.py:gold_geometry@tiny").run.limit == 3
+    assert added("configs/retrieval.py:bm25@tiny").limit == 3
     assert added("configs/ars.py:make_rewards@tiny").run.limit == 0
     work.limit = 100
     assert added("configs/pairs.py:gold_geometry@tiny").run.limit == 8  # the config's own
