@@ -48,7 +48,7 @@ Trainings from files of pairs, ``--config.pairs=DIRECTORY``, at a SIZE instead o
 steps of a T5 of a few thousand weights, for tests; ``small``, a T5 with random weights and
 SmolLM2's tokenizer, for 2 CPU cores and some hundred pairs; ``paper``, T5-large from the hub:
 
-- ``train_optimizer``: a T5 learns the teacher's queries. ``train_optimizer_decoder@small``: SmolLM2.
+- ``train_optimizer``: a T5 learns the teacher's queries, ``train_optimizer_decoder@small`` SmolLM2.
 - ``train_adaptive_rag``: a T5 learns the labels of Adaptive-RAG's classifier.
 
 DATA: ``tiny``, ``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``; see
