@@ -408,9 +408,9 @@ class TrainR3:
                     for q in some
                 ]
 
-            right, ids = zip(*shared(questions, ask), strict=True)
-            ir_accuracy = comparison.ir_accuracy(questions, dataset.passages.find(ids))
-            return {"rag_accuracy": np.array(right), "ir_accuracy": ir_accuracy}
+            answered = shared(questions, ask)
+            ir = comparison.ir_accuracy(questions, dataset.passages.find([i for _, i in answered]))
+            return {"rag_accuracy": np.array([r for r, _ in answered]), "ir_accuracy": ir}
 
         return evaluate
 

@@ -94,6 +94,9 @@ def test_accuracy_along_a_training_is_that_of_the_option_that_is_named():
     job = dataclasses.replace(job, method=r3.Config())
     evaluate = job._evaluation(dataset, lambda *_: rows, LanguageModelTool(model), Store(None))
     assert evaluate(None, 0)["rag_accuracy"].tolist() == [1, 0]
+    dataset.questions = []  # as of a corpus alone
+    none = job._evaluation(dataset, lambda *_: rows, LanguageModelTool(model), Store(None))(None, 0)
+    assert none["rag_accuracy"].tolist() == []
 
 
 def test_invalid_settings_are_refused(tmp_path):
