@@ -159,21 +159,21 @@ def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:
     The base reward is 1 for a correct answer and 0 otherwise; of an open question 1 for an exact
     match, otherwise token F1. InputError where the question has no gold answer.
     """
-    scored = [accuracy(text, record["gold_answers"]) for text in record["trace"]["answers"]]
+    texts, task = record["trace"]["answers"], record["trace"].get("task", "open")
+    scored = [accuracy(text, record["gold_answers"]) for text in texts]
     if not scored[0]:
         raise InputError(f"Question {record['question_id']} has no gold answer, so no reward.")
     columns = {name: [row[name] for row in scored] for name in ("exact_match", "f1", "contains")}
-    task = record["trace"].get("task", "open")
-    correct = columns["contains" if task == "fact_checking" else "exact_match"]
     if task == "multiple_choice":  # 1.5 and 15 are equal without punctuation
         gold = {answer.strip().lower() for answer in record["gold_answers"]}
-        correct = [float(text.strip().lower() in gold) for text in record["trace"]["answers"]]
+        columns["exact_match"] = [float(text.strip().lower() in gold) for text in texts]
+    correct = columns["contains" if task == "fact_checking" else "exact_match"]
     return {
         "question_id": record["question_id"],
         "question": record["question"],
         "part": part,
         "task": task,
-        "predictions": record["trace"]["answers"],
+        "predictions": texts,
         "exact_match": columns["exact_match"],
         "f1": columns["f1"],
         "correct": correct,
