@@ -125,7 +125,7 @@ _WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
 def _strategy_scores(results: Results) -> tuple[dict[str, _Scores], str]:
     """The scores of each strategy, and the name of the score: F1 of open questions, or accuracy."""
     ranked = read_table(results.directories[JOB])
-    is_open = bool((ranked.f1 != ranked.correct).any())
+    is_open = bool((ranked.base != ranked.correct).any())
     column = "f1" if is_open else "correct"
     random = [
         _answered(results, job, column) for job in results.directories if job.startswith("random")
@@ -144,7 +144,7 @@ def _strategy_scores(results: Results) -> tuple[dict[str, _Scores], str]:
 
 def _table_scores(table: RewardTable) -> _Scores:
     """The printed scores of the test questions by K: F1 of open questions, else accuracy."""
-    is_open = bool((table.f1 != table.correct).any())
+    is_open = bool((table.base != table.correct).any())
     ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
     return _Scores(ids, (table.f1 if is_open else table.correct)[~table.train])
 

@@ -20,13 +20,12 @@ from tests.reproduction.small_runs import RIGHT, WRONG, write_run
 CORRECT = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]], float)
 
 
-def table(path: Path, *, f1: float | None = None) -> Path:
-    """One training question, then those of `CORRECT`; open ones, if ``f1`` is added to all."""
+def table(path: Path, *, f1: float = 0.0) -> Path:
+    """One training question, then those of `CORRECT`; ``f1`` as of choices that share words."""
     rows = np.vstack([[0, 0, 1], CORRECT])
     lines = small_table.lines_of(rows, 1)
-    if f1 is not None:
-        for line in lines:
-            line["f1"] = [max(value, f1) for value in line["f1"]]
+    for line in lines:
+        line["f1"] = [max(value, f1) for value in line["f1"]]
     small_table.settle(path, np.ones((5, 4), np.float32), lines)
     return path
 
@@ -92,8 +91,8 @@ def run_of(path: Path, right: list[list[int]], *, prediction: str = WRONG) -> Pa
 
 def test_strategies_over_k(tmp_path: Path) -> None:
     jobs = {
-        JOB: table(tmp_path / "ranked"),
-        "generated": table(tmp_path / "generated"),
+        JOB: table(tmp_path / "ranked", f1=0.5),
+        "generated": table(tmp_path / "generated", f1=0.5),
         "worst": run_of(tmp_path / "worst", [[0, 0, 1], [0, 1, 1]]),
         "random 0": run_of(tmp_path / "random0", [[0, 0, 0], [1, 1, 1]]),
         "random 1": run_of(tmp_path / "random1", [[1, 0, 1], [1, 0, 1]]),
