@@ -73,7 +73,7 @@ def similarities(title: str, results: Mapping[str, Results]) -> list[Picture]:
     for dataset, outputs in results.items():
         cosines = np.cos([passage["theta1"] for passage in _gold(outputs)])
         low, high = np.floor(50 * cosines.min()), np.floor(50 * cosines.max()) + 1
-        edges = (np.arange(low, high + 1) / 50).tolist()
+        edges = (np.arange(low, max(high, low + 2) + 1) / 50).tolist()  # of two bins at least
         counts = np.histogram(cosines, edges)[0].tolist()
         below = float((cosines < 0.8).mean())
         numbers[dataset] = {"edges": edges, "counts": counts, "below 0.8": below}

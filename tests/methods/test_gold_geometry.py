@@ -13,6 +13,8 @@ from jaxrag.core import jsonl
 from jaxrag.evaluation.records import RunRecords
 from jaxrag.methods import gold_geometry
 from jaxrag.methods.gold_geometry import POINTS, GoldGeometry
+from jaxrag.reproduction import gold_figures
+from jaxrag.reproduction.measures import Results
 from jaxrag.types import InputError, Passage, Ranking
 
 TEXTS = {"Q?": (1.0, 0.0), "written": (0.0, 1.0)}
@@ -55,7 +57,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> GoldGeometry:
     return GoldGeometry(made.run, depth=2, n=1)
 
 
-def test_angles_and_ranks(job: GoldGeometry, tmp_path: Path) -> None:
+def test_angles_and_ranks(
+    job: GoldGeometry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (line,) = job.lines(records("p2", "p4", "p3"), tmp_path)  # there is no p4
     # question east, pseudo-context north: 90 degrees; p2 lies between them, p3 west
     assert line["theta0"] == pytest.approx(math.pi / 2, abs=1e-6)
@@ -67,6 +71,10 @@ def test_angles_and_ranks(job: GoldGeometry, tmp_path: Path) -> None:
     # mean angles 5 pi / 8 and 3 pi / 8: alpha = 3 / 8
     theta0, alpha = gold_geometry.weights([line])
     assert theta0 == pytest.approx([math.pi / 2]) and alpha == pytest.approx([3 / 8])
+    # one cosine, of 0.707: a histogram has two bins at least
+    monkeypatch.setattr(gold_figures, "read_geometry", lambda outputs: [{"gold": [between]}])
+    (picture,) = gold_figures.similarities("title", {"set": Results({})})
+    assert picture.numbers["set"]["counts"] == [1, 0]
 
 
 def test_positions_keep_distances_in_a_plane(job: GoldGeometry, tmp_path: Path) -> None:
