@@ -126,8 +126,8 @@ ENDING = "\nQueries:"
 _DECODER = "_decoder"
 
 T5_SOURCE = 2048
-"""Most tokens that the paper's T5 reads, in training, too: the reader's knowledge has up to
-`PASSAGE_TOKENS` tokens of the reader, which are more of T5's, whose positions have no limit."""
+"""Maximum length of the input of T5-large, in training and in use. It holds up to `PASSAGE_TOKENS`
+of the reader's tokens, which can be more of T5's; T5's relative positions have no limit."""
 
 
 def _reader(variant: Variant) -> Reader:

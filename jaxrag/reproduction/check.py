@@ -298,8 +298,9 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
         if isinstance(part, Local | Vllm) and (count := device_count(part)) > devices.count:
             yield f"{part.name} lies on {count} devices, and there are {devices.count}"
         if isinstance(part, Benchmark):
-            for one in unbuilt(part, cache):  # its vectors: those of the job's own encoder
-                yield f"{one.name} is not built ({one.size.partition('; ')[0]}): {one.command}"
+            for build in unbuilt(part, cache):
+                size = build.size.partition("; ")[0]  # without vectors, which depend on the encoder
+                yield f"{build.name} is not built ({size}): {build.command}"
             if "/" in part.corpus:
                 yield from _refusal(lambda: open_corpus(part.corpus, cache))  # noqa: B023
         if isinstance(part, WikiDpr):

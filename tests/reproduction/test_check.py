@@ -1,11 +1,13 @@
 """What reproductions take, from settings alone."""
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from jaxrag.configs import ars, dtr, errr, r3
 from jaxrag.configs.papers import ALL
@@ -101,11 +103,15 @@ def test_a_method_without_a_row_is_unknown_and_in_no_sum() -> None:
     assert unknown.costs is None and unknown.seconds({"": Rate(1, 1)}) is None
     dtr_run: Any = dtr.get_config("dtr@paper-nq")
     assert need_of("dtr-nq-2", reading(dtr_run, 5)).costs is None
+    assert need_of("closed-nq-3", dtr.get_config("no_retrieval@paper-nq")).costs  # reads none
     grid = needs_grid({"a": [known], "b": [unknown]}, {"": Rate(1000, 1000)})
     _, alone, both = grid.rows
     assert alone[3:] == (*["unknown"] * 6, "1 of 1")
     assert both[:5] == ("all", "2", "7,220", "9,025", "2.5 M") and both[8:] == ("51 min", "1 of 2")
     assert needs_grid({"a": [known]}, {}).rows[0][8] == "unknown"
+    console = Console(width=100, file=io.StringIO())
+    console.print(needs_grid({"pairs/figure10": [known, unknown]}, {}).terminal())
+    assert "pairs/figure10" in console.file.getvalue()  # pyright: ignore
     # a folder's size is not known, and a comparison of retrievers asks no language model
     own = known._replace(questions=None, costs=None)
     assert needs_grid({"a": [own]}, {}).rows[0] == ("a", "1", *["unknown"] * 7, "1 of 1")

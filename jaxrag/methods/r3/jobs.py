@@ -416,6 +416,6 @@ class TrainR3:
 
 
 def _accuracy(question: Question, answer: Answer) -> float:
-    """1 for a right answer, else 0: "contains" as of a run, where a named choice counts whole."""
+    """1 if the answer contains a gold one, or is the gold choice, as runs are graded; else 0."""
     record = {"prediction": answer.text, "gold_answers": question.answers, "trace": answer.trace}
     return question_scores(record, {}).get("contains", 0.0)
