@@ -48,7 +48,7 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         Path(values.workdir) / values.scale / "runs",
         limit=values.limit,
         sizes=values.sizes,
-        ratio={"printed": "", "calibrated": "printed"}.get(values.thresholds, values.thresholds),
+        ratio=str({"printed": "", "calibrated": "printed"}.get(values.thresholds, values.thresholds)),
         seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )
