@@ -35,9 +35,9 @@ class Benchmark:
       name: of the set, such as "nq"; a key of `jaxrag.data.sets.SETS`.
       split: "train", "dev", "test" or another split of the set; "" is the one that papers evaluate.
       corpus: what is searched: "" is the corpus that papers search, "contexts" the passages that
-        the set brings, "other-contexts" these without the question's own; or the name of any built
-        corpus, or the path of one (with a "/"). Gold passages are those known for this corpus, or
-        for the one that it is a part of; those that it lacks count as not found.
+        the set brings, "other-contexts" these without the question's own; else as `open_corpus`
+        takes it. Gold passages are those known for this corpus, or for the one that it is a part
+        of; those that it lacks count as not found.
       first: only the first questions of the split; 0 is all.
     """
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jaxrag.core.hashing import HashedFile, digest, digest_bytes, hashed_once, read_as_hashed
+from jaxrag.core.jsonl_input import read_input, well_named
 from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
 from jaxrag.data.question_kinds import check_task, with_chosen_answers, with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
@@ -101,6 +102,17 @@ def convert_corpus(
             message, source = str(error), str(files[0])
             raise InputError(message if source in message else f"{source}: {message}") from None
     return Passages.open(root)
+
+
+def folder_corpus(file: Path, cache: Path) -> Passages:
+    """The corpus of a folder's ``corpus.jsonl``, see `jaxrag.data.folder`."""
+
+    def passages() -> Iterator[Passage]:
+        for line in well_named(read_input(file), "title"):
+            title = line.string("title", optional=True)
+            yield Passage(line.string("id"), title, line.string("text"))
+
+    return convert_corpus(cache, [file], passages, "folder")
 
 
 def _key(files: Sequence[HashedFile], *settings: str) -> str:

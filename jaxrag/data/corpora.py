@@ -17,6 +17,7 @@ from typing import NamedTuple
 from jaxrag.core.file_states import FileState, check_unchanged
 from jaxrag.core.hashing import hash64
 from jaxrag.core.progress import progress
+from jaxrag.data.conversion import folder_corpus
 from jaxrag.data.downloads import published_name
 from jaxrag.retrieval.corpus import formats
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
@@ -209,7 +210,11 @@ def build_arguments(name: str) -> str:
 
 
 def open_corpus(name: str, cache: Path) -> Passages:
-    """A built corpus by its name, or its path (with a "/"); InputError if it is not built."""
+    """A built corpus by its name, or by its path or that of a folder with ``corpus.jsonl`` (with a
+    "/"); InputError if it is not built.
+    """
+    if "/" in name and (rows := Path(name) / "corpus.jsonl").is_file():
+        return folder_corpus(rows, cache)
     directory = corpus_directory(name, cache)
     if "/" in name or is_complete(directory):
         return Passages.open(Path(name) if "/" in name else directory)

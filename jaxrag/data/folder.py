@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.jsonl_input import read_input, well_named
-from jaxrag.data.conversion import QuestionFiles, convert_corpus
+from jaxrag.data.conversion import QuestionFiles, folder_corpus
 from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.types import InputError, Passage, Question
+from jaxrag.types import InputError, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Folder(QuestionFiles):
         source, cache = Path(self.path), Path(cache)
         corpus_alone = [*source.glob("*.jsonl")] == [source / "corpus.jsonl"]
         if self.split == "queries" and corpus_alone:
-            passages = _converted_corpus(source / "corpus.jsonl", cache)
+            passages = folder_corpus(source / "corpus.jsonl", cache)
             return Dataset(source.name, (), passages, {}, passages.identity)
         questions, searched = self.files()
         there = os.path.lexists(source / "qrels.jsonl")  # a link to nothing is there, too
         judged = [_file(source, "qrels", "gold passages")] if there else []
-        passages = _converted_corpus(searched, cache)
+        passages = folder_corpus(searched, cache)
         own_corpus = searched.parent.resolve() == source.resolve()
 
         def labelled() -> Iterable[LabelledQuestion]:
@@ -80,15 +80,6 @@ class Folder(QuestionFiles):
         """The files of questions and of passages; InputError if one is not there."""
         questions = _file(Path(self.path), self.split, _FOLDER_HELP)
         return questions, _file(Path(self.corpus or self.path), "corpus", _CORPUS_HELP)
-
-
-def _converted_corpus(file: Path, cache: Path) -> Passages:
-    def passages() -> Iterator[Passage]:
-        for line in well_named(read_input(file), "title"):
-            title = line.string("title", optional=True)
-            yield Passage(line.string("id"), title, line.string("text"))
-
-    return convert_corpus(cache, [file], passages, "folder")
 
 
 _FOLDER_HELP = "a folder of queries.jsonl, train.jsonl and corpus.jsonl, as jaxrag import makes it"

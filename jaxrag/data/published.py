@@ -45,9 +45,9 @@ class Published(QuestionFiles):
       path: a file of questions, or a folder with a file for each split (nq-test.qa.csv, dev.jsonl,
         queries.jsonl with qrels/test.tsv).
       split: part of the file's name in a folder.
-      corpus: what is searched: "" is the passages that the files bring, a name is a built corpus
-        ("psgs_w100"), and one with a "/" the path of a built one. Gold passages are those that the
-        files name for this corpus; those that it lacks count as not found, which the log says.
+      corpus: what is searched: "" is the passages that the files bring; else as `open_corpus`
+        takes it ("psgs_w100"). Gold passages are those that the files name for this corpus; those
+        that it lacks count as not found, which the log says.
       task, labels: as in `jaxrag.data.conversion.QuestionFiles`.
     """
 

@@ -301,7 +301,7 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
             for build in unbuilt(part, cache):
                 size = build.size.partition("; ")[0]  # without vectors, which depend on the encoder
                 yield f"{build.name} is not built ({size}): {build.command}"
-            if "/" in part.corpus:
+            if "/" in part.corpus and not (Path(part.corpus) / "corpus.jsonl").is_file():
                 yield from _refusal(lambda: open_corpus(part.corpus, cache))  # noqa: B023
         if isinstance(part, WikiDpr):
             yield from _refusal(lambda: part.is_imported(cache))  # noqa: B023

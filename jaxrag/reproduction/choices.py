@@ -44,11 +44,12 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
         changes += [declared.released[paper] for paper in papers]
     changes.append(with_prompts(read_replacements(values.prompts)))
     changes.append(on_engine(values.engine, read_servers(values.server), placement))
+    ratios, thresholds = {"printed": "", "calibrated": "printed"}, str(values.thresholds)
     return Work(
         Path(values.workdir) / values.scale / "runs",
         limit=values.limit,
         sizes=values.sizes,
-        ratio=str({"printed": "", "calibrated": "printed"}.get(values.thresholds, values.thresholds)),
+        ratio=ratios.get(thresholds, thresholds),
         seeds=values.seeds or (3 if values.scale == "paper" else 1),
         change=lambda job: functools.reduce(lambda changed, apply: apply(changed), changes, job),
     )

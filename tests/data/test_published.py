@@ -79,6 +79,9 @@ def test_questions_over_a_built_corpus(cache, tmp_path):
     assert [passage.id for passage in dataset.passages] == ["9", "10"]
     by_path = Published(str(path), corpus=str(cache / "corpora" / "psgs_w100")).load(cache)
     assert by_path.questions == dataset.questions
+    own = jsonl(tmp_path / "mine" / "corpus.jsonl", {"id": "9", "text": "A"}).parent
+    by_folder = Published(str(path), corpus=str(own)).load(cache)
+    assert [passage.id for passage in by_folder.passages] == ["9"]
 
 
 def test_gold_passages_are_those_of_the_corpus(cache, tmp_path):
