@@ -210,9 +210,7 @@ def build_arguments(name: str) -> str:
 
 
 def open_corpus(name: str, cache: Path) -> Passages:
-    """A built corpus by its name, or by its path or that of a folder with ``corpus.jsonl`` (with a
-    "/"); InputError if it is not built.
-    """
+    """A corpus by name or path (with a "/"): built, or a folder's corpus.jsonl; else InputError."""
     if "/" in name and (rows := Path(name) / "corpus.jsonl").is_file():
         return folder_corpus(rows, cache)
     directory = corpus_directory(name, cache)

@@ -238,13 +238,8 @@ def fields_of(text: str) -> list[str]:
     return list(dict.fromkeys(name for _, name, _, _ in _FORMATTER.parse(text) if name is not None))
 
 
-def _shipped(name: str) -> Path:
-    """The file of a set beside this module, whether there is one or not."""
-    return Path(__file__).parent / f"{name}.toml"
-
-
 def _path(name: str) -> Path:
-    return _shipped(name) if name in shipped() else Path(name)
+    return Path(__file__).parent / f"{name}.toml" if name in shipped() else Path(name)
 
 
 def _is_file(path: Path) -> bool:
