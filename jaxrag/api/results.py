@@ -80,9 +80,7 @@ def _table(rows: Sequence[Row], dataset: str) -> str:
 
 @one_start()
 def run(
-    source: str | Run | Rag | Job,
-    workdir: str | Path,
-    changes: Mapping[str, Any] | None = None,
+    source: str | Run | Rag | Job, workdir: str | Path, changes: Mapping[str, Any] | None = None
 ) -> RunResults | Outcome:
     """Executes a run or another job, or continues it, in a directory of its own.
 

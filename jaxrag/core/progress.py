@@ -107,11 +107,7 @@ class Advance(Protocol):
 
 @contextlib.contextmanager
 def progress(
-    total: int,
-    label: str,
-    *,
-    done: int = 0,
-    console: Console | None = None,
+    total: int, label: str, *, done: int = 0, console: Console | None = None
 ) -> Iterator[Advance]:
     """Shows the number of finished items, items per second and the remaining time.
 

@@ -131,10 +131,7 @@ def _read_gold(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _check_gold_questions(
-    source: Path,
-    path: Path,
-    questions: Mapping[str, Question],
-    gold: Mapping[str, tuple[str, ...]],
+    source: Path, path: Path, questions: Mapping[str, Question], gold: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Refuses gold passages of a question that is in no file of the folder."""
     unknown = gold.keys() - questions.keys()

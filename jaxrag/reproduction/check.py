@@ -40,6 +40,7 @@ from jaxrag.retrieval.settings import Footprint
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
+from jaxrag.runs.calibration import calibration_data
 from jaxrag.runs.calls import RECORD_CALLS, expected_costs
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.needs import Requiring, check_needs
@@ -141,11 +142,9 @@ def _footprint(
         return exact_footprint(passages * _BERT_BASE, 0.0, devices)
     checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
     dimension = published.dimensions.get(checkpoint)
-    if dimension is None:
-        return Footprint()
-    if isinstance(index, Scann):
+    if dimension and isinstance(index, Scann):
         return scann_footprint(passages, dimension, ScannSettings())
-    if isinstance(index, Exact):
+    if dimension and isinstance(index, Exact):
         return exact_footprint(passages * dimension, index.memory_gb, devices)
     return Footprint()
 
@@ -277,9 +276,10 @@ def problems(
 
 
 def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
-    run = job if isinstance(job, Run) else getattr(job, "run", None)
-    cache = Path(getattr(job, "cache", "") or getattr(run, "cache", ""))
-    if used := _run(job):
+    used, parts = _run(job), [*parts_in_use(job)]
+    cache = Path(getattr(job, "cache", "") or getattr(used, "cache", ""))
+    if used:
+        yield from _refusal(lambda: parts.append(calibration_data(used)))
         # helpers whose checkpoints other jobs will have trained, or the job itself
         later: dict[str, Any] = {
             field: None
@@ -291,7 +291,7 @@ def _problems(job: Any, root: Path, devices: Devices) -> Iterator[str]:
     for name in key_variables(job):
         if not os.environ.get(name):
             yield f"${name} is not set: it holds the key of a service"
-    for part in parts_in_use(job):
+    for part in parts:
         # Exact serves instead of Scann
         if isinstance(part, Requiring) and not isinstance(part, Scann | Local):
             yield from _refusal(part.require)

@@ -43,13 +43,13 @@ def calibrated(
     own in ``workdir``/calibration. The record is {} without a ratio. InputError if there is no
     training split, or training questions are evaluated, too, and ``leakage`` is not "keep".
     """
-    gate: Any = getattr(run.method, "gate", None)
-    if not hasattr(gate, "with_threshold") or gate.ratio is None:
+    if (data := calibration_data(run)) is None:
         return run, {}
+    gate = run.method.gate
     sub = dataclasses.replace(
         run,
         method=dataclasses.replace(run.method, gate=gate.with_threshold(_LARGEST)),
-        data=training_split(run.data),
+        data=data,
         limit=QUESTIONS,
         label=f"{run.name}, calibration",
     )
@@ -73,6 +73,14 @@ def calibrated(
     tell(f"{run.name}: {calibration_text(record)}")
     method = dataclasses.replace(run.method, gate=gate.with_threshold(threshold))
     return dataclasses.replace(run, method=method), record
+
+
+def calibration_data(run: Any) -> Any:
+    """The `training_split` that sets a gate's threshold; None if it is a number."""
+    gate: Any = getattr(run.method, "gate", None)
+    if not hasattr(gate, "with_threshold") or gate.ratio is None:
+        return None
+    return training_split(run.data)
 
 
 def threshold_of(scores: Float[np.ndarray, " q"], ratio: float) -> tuple[float, float]:

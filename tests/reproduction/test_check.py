@@ -20,6 +20,7 @@ from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import describe_environment
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
+from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.models.device_memory import Devices
 from jaxrag.reproduction.check import (
     Need,
@@ -219,6 +220,7 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
     web: Any = errr.get_config("rag@paper-popqa")
     alone: Any = dtr.get_config("no_retrieval@paper-nq")
     method = dataclasses.replace(run.method, gate=JudgeGate(Local(str(tmp_path / "no_judge"))))
+    calibrated = dataclasses.replace(run.method, gate=UncertaintyGate("ratio:0.5"))
     jobs = {
         tmp_path / "a": dataclasses.replace(run, cache=str(tmp_path), method=method),
         tmp_path / "b": dataclasses.replace(run, cache=str(tmp_path), index=None),
@@ -230,6 +232,7 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         tmp_path / "f": dataclasses.replace(alone, data=Folder(str(tmp_path), "train")),
         tmp_path / "g": dataclasses.replace(alone, data=Folder(str(tmp_path), corpus="no/pool")),
         tmp_path / "h": dataclasses.replace(web, data=Benchmark("popqa", corpus="no/pool")),
+        tmp_path / "i": dataclasses.replace(run, method=calibrated, data=folder(tmp_path)),
     }
     found = problems(jobs, tmp_path / "runs", PUBLISHED, HERE)
     for part, names in {
@@ -239,7 +242,7 @@ def test_all_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: Any) ->
         "searches, but the run has no index": ["b"],
         "no questions at nowhere": ["c"],
         "$OPENAI_API_KEY is not set": ["c", "h"],
-        "train.jsonl: no such file": ["f"],
+        "train.jsonl: no such file": ["f", "i"],
         "no/pool: no such folder": ["g"],
         "no/pool: this directory of passages does not exist": ["h"],
         "512": ["d"],
