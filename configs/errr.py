@@ -295,7 +295,8 @@ def _train_rrr(variant: Variant) -> TrainRrr:
     if variant.paper:
         has_split = isinstance(train.source, Benchmark) and train.source.split
         train, limit = train.source if has_split else train, PAPER_PPO_QUESTIONS
-        training, lengths = PAPER_PPO, {"max_source": 512, "leakage": "drop"}
+        lengths = {"max_source": 512, "evaluation_limit": 200, "leakage": "drop"}
+        training = PAPER_PPO
     else:
         training, lengths = DECODER_PPO if decoder else PPO, {"max_target": 24}
     if variant.name == "tiny":
