@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,8 @@ from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, question_set, without_leaks
 from jaxrag.types import InputError, Question
 
+_log = logging.getLogger("jaxrag")
+
 Part = Literal["both", "train", "test"]
 
 
@@ -26,7 +29,7 @@ class Draw:
       source: data of the training questions and, after them, the test questions.
       test_source: other data over the same corpus for the test questions; None is ``source``.
       part: which of the drawn questions the data set has.
-      train, test: numbers of training and test questions.
+      train, test: numbers of training and test questions; of a ``test_source`` with fewer, all.
       seed: of the random draw.
       only_gold: draw only questions with known gold passages.
       leakage: what happens to training questions whose text is that of a test question, see
@@ -64,9 +67,11 @@ class Draw:
             train, test = drawn[: self.train], drawn[self.train :][: self.test]
             spare = drawn[self.train + self.test :]
         else:
-            drawn = self._shuffled(source, self.train)
+            drawn = self._shuffled(source, 0 if self.part == "test" else self.train)
             train, spare = drawn[: self.train], drawn[self.train :]
-            test = self._shuffled(other, self.test)[: self.test]
+            test = self._shuffled(other, 0)[: self.test]
+            if len(test) < self.test and self.part != "train":
+                _log.warning("%s has %d test questions: all are taken", other.name, len(test))
         if self.part != "test":
             train = self._without_leaks(train, test, spare, source.name)
         parts = {"both": (*train, *test), "train": train, "test": test}

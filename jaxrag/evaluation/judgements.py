@@ -49,9 +49,7 @@ def judged(
 
 
 def agreement(
-    found: Mapping[str, Any],
-    judged: Float[np.ndarray, " q"],
-    exact_match: Float[np.ndarray, " q"],
+    found: Mapping[str, Any], judged: Float[np.ndarray, " q"], exact_match: Float[np.ndarray, " q"]
 ) -> str:
     """Who judged, how many replies were judgements, and how many agree with ``exact_match``."""
     defined = ~np.isnan(judged) & ~np.isnan(exact_match)

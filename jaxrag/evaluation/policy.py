@@ -128,9 +128,7 @@ def _accepted(run: RunRecords) -> float | None:
 
 
 def _spent(
-    runs: Sequence[RunRecords],
-    ours: Sequence[metrics.Record],
-    theirs: Sequence[metrics.Record],
+    runs: Sequence[RunRecords], ours: Sequence[metrics.Record], theirs: Sequence[metrics.Record]
 ) -> dict[str, Float[np.ndarray, "2 q"]]:
     """Costs of the direct answers, and of answers with retrieval after them."""
     costs = {

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.data import corpora, folder
+from jaxrag.data import conversion, corpora, folder
 from jaxrag.data.corpora import CORPORA, build_corpus, open_corpus
 from jaxrag.data.dataset import Dataset, SetRow
 from jaxrag.data.folder import Folder
@@ -57,7 +57,8 @@ def of_folder(here: Path, name: str) -> Case:
     for file, text in rows.items():
         (here / f"{file}.jsonl").write_text(text)
     load = Folder(str(here)).load
-    return Case(here / f"{name}.jsonl", folder, "read_input", lambda: shown(load(here / "cache")))
+    reader = conversion if name == "corpus" else folder
+    return Case(here / f"{name}.jsonl", reader, "read_input", lambda: shown(load(here / "cache")))
 
 
 def of_built_set(here: Path) -> Case:

@@ -62,6 +62,11 @@ def test_test_questions_of_other_data(tmp_path: Path) -> None:
     found = ids(draw, tmp_path / "cache")
     assert all(name.startswith("a") for name in found[:3])
     assert all(name.startswith("b") for name in found[3:]) and len(set(found)) == 15
+    # all of fewer test questions, for which nothing is drawn to train on
+    fewer = dataclasses.replace(draw, part="test", train=99, test=99)
+    assert sorted(ids(fewer, tmp_path / "cache")) == sorted(f"b{i}" for i in range(12))
+    with pytest.raises(InputError, match="Cannot draw 99 questions from a, which has 12"):
+        dataclasses.replace(fewer, part="train").load(tmp_path / "cache")
     third = write_folder(tmp_path / "c")
     (tmp_path / "c" / "corpus.jsonl").write_text('{"id": "p1", "text": "other"}\n')
     with pytest.raises(InputError, match="have different corpora"):
