@@ -30,8 +30,8 @@ NOTE = (
     "were not run are left out. Averages are over the columns shown."
 )
 
-_MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*")
-"""A generator in a printed label, such as "Llama3-8B"; all have their number of parameters."""
+_MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*(, \d+-shot)?")
+"""A generator with its size in a printed label, such as "Llama3-8B, 15-shot"; ours has no shots."""
 
 _THRESHOLD = re.compile(r" \((u = [\d.]+)\)")
 """A threshold in a printed label, such as "DTR (u = 0.001)"."""

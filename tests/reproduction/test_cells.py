@@ -109,7 +109,7 @@ SIZES = ("Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct")
 JUDGED = PRINTED._replace(
     rows=tuple(
         printed_row("judge", {"nq": {"EM": 30.0}, "webq": {"EM": 40.0}})._replace(
-            label=f"Judge ({size})", generator=generator, other={"judge": size}
+            label=f"Judge ({size}, 15-shot)", generator=generator, other={"judge": size}
         )
         for generator, size in zip(SIZES, ("7B", "72B"), strict=True)
     )
@@ -148,7 +148,8 @@ def test_printed_values_stand_beside_the_papers_models_only(tmp_path: Path) -> N
     runs = [write(tmp_path / model, [1, 0, 0, 0], model) for model in models]
     _, cells, text = of_judges("paper", *runs)
     assert [cell.printed for cell in cells if cell.column.data == "paper-nq"] == [30.0, None]
-    assert "| Judge (7B), Qwen2.5-7B-Instruct | 25.0 [0.0, 75.0] printed 30 (-5.0) agrees |" in text
+    label, shown = "Judge (7B, 15-shot), Qwen2.5-7B-Instruct", "25.0 [0.0, 75.0]"
+    assert f"| {label} | {shown} printed 30 (-5.0) agrees |" in text
     assert "| Judge (Qwen2.5-32B-Instruct) | 25.0 [0.0, 75.0] |" in text
     # a cell that was not measured is empty, with a printed value, too
     assert "printed 30 (-5.0) agrees |  |" in text and "printed 40" not in text
