@@ -29,7 +29,7 @@ class Draw:
       source: data of the training questions and, after them, the test questions.
       test_source: other data over the same corpus for the test questions; None is ``source``.
       part: which of the drawn questions the data set has.
-      train, test: numbers of training and test questions; of a ``test_source`` with fewer, all.
+      train, test: numbers of training and test questions. A ``test_source`` with fewer gives all.
       seed: of the random draw.
       only_gold: draw only questions with known gold passages.
       leakage: what happens to training questions whose text is that of a test question, see
@@ -71,7 +71,7 @@ class Draw:
             train, spare = drawn[: self.train], drawn[self.train :]
             test = self._shuffled(other, 0)[: self.test]
             if len(test) < self.test and self.part != "train":
-                _log.warning("%s has %d test questions: all are taken", other.name, len(test))
+                _log.warning("%s has %d of %d test questions", other.name, len(test), self.test)
         if self.part != "test":
             train = self._without_leaks(train, test, spare, source.name)
         parts = {"both": (*train, *test), "train": train, "test": test}

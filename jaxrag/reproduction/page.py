@@ -31,7 +31,7 @@ NOTE = (
 )
 
 _MODEL = re.compile(r"[\w.:-]*\d+B\b[\w.-]*(, \d+-shot)?")
-"""A generator with its size in a printed label, such as "Llama3-8B, 15-shot"; ours has no shots."""
+"""A printed generator and its demonstrations, which ours has none of: "Llama3-8B, 15-shot"."""
 
 _THRESHOLD = re.compile(r" \((u = [\d.]+)\)")
 """A threshold in a printed label, such as "DTR (u = 0.001)"."""

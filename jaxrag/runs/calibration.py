@@ -76,7 +76,7 @@ def calibrated(
 
 
 def calibration_data(run: Any) -> Any:
-    """The `training_split` that sets a gate's threshold; None if it is a number."""
+    """Settings of the questions that set a gate's threshold; None if that is a number."""
     gate: Any = getattr(run.method, "gate", None)
     if not hasattr(gate, "with_threshold") or gate.ratio is None:
         return None

@@ -87,8 +87,8 @@ COMMANDS = collected()
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.file}: {one.text}"[:100])
 def test_documented_commands_are_valid(command: Command, tmp_path: Path) -> None:
-    there = f"--data={tmp_path}"  # a folder of folders, which must be there
-    program, *words = shlex.split(command.text.replace("--data=data ", f"{there} "))
+    existing = f"--data={tmp_path} "  # a folder of folders must exist
+    program, *words = shlex.split(command.text.replace("--data=data ", existing))
     if program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
         variables = re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text("utf-8"), re.M)
