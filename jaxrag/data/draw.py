@@ -29,7 +29,8 @@ class Draw:
       source: data of the training questions and, after them, the test questions.
       test_source: other data over the same corpus for the test questions; None is ``source``.
       part: which of the drawn questions the data set has.
-      train, test: numbers of training and test questions. A ``test_source`` with fewer gives all.
+      train, test: numbers of training and test questions. Data of one part alone give all that they
+        have if that is fewer, with a warning.
       seed: of the random draw.
       only_gold: draw only questions with known gold passages.
       leakage: what happens to training questions whose text is that of a test question, see
@@ -62,18 +63,14 @@ class Draw:
                 f"Training questions of {source.name} and test questions of {other.name} have "
                 "different corpora: give both data sets the same corpus."
             )
+        train, test = self._shuffled(source), self._shuffled(other)
+        train, spare = train[: self.train], train[self.train :]
         if self.test_source is None:
-            drawn = self._shuffled(source, self.train + self.test)
-            train, test = drawn[: self.train], drawn[self.train :][: self.test]
-            spare = drawn[self.train + self.test :]
-        else:
-            drawn = self._shuffled(source, 0 if self.part == "test" else self.train)
-            train, spare = drawn[: self.train], drawn[self.train :]
-            test = self._shuffled(other, 0)[: self.test]
-            if len(test) < self.test and self.part != "train":
-                _log.warning("%s has %d of %d test questions", other.name, len(test), self.test)
+            test, spare = spare, spare[self.test :]
+        test = test[: self.test]
         if self.part != "test":
             train = self._without_leaks(train, test, spare, source.name)
+        self._check_numbers(train, test, source.name, other.name)
         parts = {"both": (*train, *test), "train": train, "test": test}
         gold = {**other.gold, **source.gold}
         draw = [self.part, self.train, self.test, self.seed, self.only_gold]
@@ -92,17 +89,28 @@ class Draw:
             return self.part
         return "train" if number < self.train else "test"
 
-    def _shuffled(self, source: Dataset, count: int) -> Sequence[Question]:
-        """All questions that may be drawn, in random order; at least ``count``."""
+    def _shuffled(self, source: Dataset) -> Sequence[Question]:
+        """All questions that may be drawn, in random order."""
         eligible = [q for q in source.questions if not self.only_gold or source.gold.get(q.id)]
-        if count > len(eligible):
-            condition = " with gold passages" if self.only_gold else ""
-            raise InputError(
-                f"Cannot draw {count} questions from {source.name}, which has {len(eligible)}"
-                f"{condition}: lower data.train or data.test."
-            )
         order = np.random.default_rng(self.seed).permutation(len(eligible))
         return tuple(eligible[i] for i in order)
+
+    def _check_numbers(
+        self, train: Sequence[Question], test: Sequence[Question], source: str, other: str
+    ) -> None:
+        """InputError, or a warning, for fewer questions than are to be drawn."""
+        both = self.test_source is None or self.part == "both"
+        exact = both and min(self.train, self.test) > 0
+        for part, some, number, name in (
+            ("train", train, self.train, source),
+            ("test", test, self.test, other),
+        ):
+            if len(some) < number and (exact or self.part in (part, "both")):
+                kind = " with gold passages" * self.only_gold
+                text = f"{name} has {len(some)} of {number} {part} questions{kind}"
+                if exact or not some:
+                    raise InputError(f"{text}: lower data.{part}.")
+                _log.warning("%s", text)
 
     def _without_leaks(
         self,
@@ -111,7 +119,7 @@ class Draw:
         spare: Sequence[Question],
         name: str,
     ) -> Sequence[Question]:
-        """Training questions that are no test questions; as many, from the spare ones."""
+        """Training questions that are no test questions; others in their place, if there are."""
         tested = [question_set(f"its test part (data.seed={self.seed})", (q.text for q in test))]
 
         def kept(some: Sequence[Question]) -> list[Question]:
@@ -120,12 +128,4 @@ class Draw:
             return without_leaks(some, texts, tested, name=name, leakage=self.leakage, field=field)
 
         clean = kept(train)
-        if len(clean) == len(train):
-            return train
-        usable = tuple(clean + kept(spare))[: len(train)]
-        if len(usable) < len(train):
-            raise InputError(
-                f"Without those of the test part, {name} has {len(usable)} training questions, and "
-                f"{len(train)} are wanted: lower data.train."
-            )
-        return usable
+        return train if len(clean) == len(train) else (clean + kept(spare))[: len(train)]

@@ -57,9 +57,10 @@ def work_of(declared: Declarations, names: Sequence[str], values: Any) -> Work:
 
 def substitutes_of(values: Any) -> Substitutes:
     """The models and data that replace the paper's; InputError if one cannot be read."""
-    fields = {field.name for field in dataclasses.fields(Substitutes)} - {"data", "folders"}
+    fields = {field.name for field in dataclasses.fields(Substitutes)}
+    fields -= {"data", "folders", "checkpoint"}
     flags = {name: getattr(values, name) or type(getattr(Substitutes, name))() for name in fields}
-    return read_substitutes(flags, values.data)
+    return read_substitutes(flags, values.data, values.checkpoint)
 
 
 def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
@@ -77,9 +78,9 @@ def parts_to_make(declared: Declarations, name: str, values: Any) -> list[str]:
 
 
 def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> None:
-    """InputError if substituted data change no job of whole tables, whatever ``--only`` names."""
+    """InputError if other data or checkpoints change no job of tables, whatever ``--only`` is."""
     substitutes = substitutes_of(values)
-    if not substitutes.given.keys() & {"data", "folders", "corpus"}:
+    if not substitutes.given.keys() & {"data", "folders", "corpus", "checkpoint"}:
         return
     work = work_of(declared, names, values)
     for name in names:
@@ -89,7 +90,8 @@ def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> 
     if work.jobs and flags:
         raise InputError(
             f"{', '.join(flags)} changes nothing here: at --scale={values.scale} these tables have "
-            "no such set, or the factbook stands for it, as for all at tiny (docs/reproduce.md)."
+            "no such set or checkpoint, or the factbook stands for the set, as for all at tiny "
+            "(docs/reproduce.md)."
         )
 
 

@@ -67,6 +67,8 @@ class Substitutes:
       corpus: name or directory of a built corpus, or a folder with ``corpus.jsonl``, that all
         questions are searched in; "gold+N": the set's gold passages in the paper's corpus and N
         others.
+      checkpoint: by a checkpoint, such as the BERT that a training starts from: the one that
+        replaces it in all settings, which stay as they are.
       sizes: "small" or "tiny" bounds the questions that are drawn at random, see `DRAWN`.
     """
 
@@ -79,6 +81,7 @@ class Substitutes:
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
     folders: str = ""
     corpus: str = ""
+    checkpoint: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sizes: str = ""
 
     def __post_init__(self) -> None:
@@ -90,7 +93,7 @@ class Substitutes:
 
     def apply(self, job: Job) -> Job:
         """Replaces models and data in a job's settings; InputError if one does not fit."""
-        return replaced(job, self._change) if self.given else job
+        return replaced(replaced(job, self._change), self._checkpoint) if self.given else job
 
     @property
     def given(self) -> dict[str, Any]:
@@ -108,6 +111,7 @@ class Substitutes:
             "rerankers": self.reranker,
         }
         names = {role: shown_name(short_name(name)) for role, name in models.items() if name}
+        names |= {short_name(a): shown_name(short_name(b)) for a, b in self.checkpoint.items()}
         parts = [f"{name} for {role}" for role, name in names.items()]
         parts += [f"{self.index} search"] if self.index else []
         parts += [f"{Path(other).name} for {name}" for name, other in self.data.items()]
@@ -115,12 +119,12 @@ class Substitutes:
         return parts + ([f"corpus {Path(self.corpus).name}"] if self.corpus else [])
 
     def unused(self, jobs: Iterable[Job]) -> list[str]:
-        """The flags of substituted data that change none of these jobs."""
+        """The flags of substituted data and checkpoints that change none of these jobs."""
         data = [p for job in jobs for p in parts_in_use(job) if isinstance(p, Benchmark | Folder)]
         places = {part.path if isinstance(part, Folder) else part.name for part in data}
-        flags = [
-            f"--data={name}={other}" for name, other in self.data.items() if other not in places
-        ]
+        flags = [f"--data={a}={b}" for a, b in self.data.items() if b not in places]
+        texts = {v for job in jobs for p in parts_in_use(job) for v in _texts(p).values()}
+        flags += [f"--checkpoint={a}={b}" for a, b in self.checkpoint.items() if b not in texts]
         paths = {"data": self.folders, "corpus": self.corpus}
         return flags + [f"--{flag}={value}" for flag, value in paths.items() if value and not data]
 
@@ -148,6 +152,12 @@ class Substitutes:
             likelihood = self.reranker == QUERY_LIKELIHOOD
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         return self._model(settings)
+
+    def _checkpoint(self, settings: Any) -> Any:
+        """Settings with the other checkpoint in each field that has one of `checkpoint`."""
+        texts = _texts(settings)
+        changes = {k: self.checkpoint[v] for k, v in texts.items() if v in self.checkpoint}
+        return dataclasses.replace(settings, **changes) if changes else settings
 
     def _model(self, settings: Any) -> Any:
         """Settings with the language model of their role, if they have one."""
@@ -206,17 +216,34 @@ def _is_generator(model: Any) -> bool:
     return isinstance(model, Local) and model.checkpoint in (*published, Local().checkpoint)
 
 
-def read_substitutes(given: Mapping[str, Any], data: Sequence[str]) -> Substitutes:
-    """The substitutes of flags, and of texts of ``--data``; InputError if one cannot be read."""
-    by_set: dict[str, str] = {}
+def _texts(settings: Any) -> dict[str, str]:
+    """The fields of settings that are texts."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE as a mapping; InputError if one is none, or names two values."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not (name and value):
+            raise InputError(f"--{flag} is {text!r}: give NAME=OTHER.")
+        if pairs.setdefault(name, value) != value:
+            raise InputError(f"--{flag} replaces {name} by {pairs[name]} and by {value}: give one.")
+    return pairs
+
+
+def read_substitutes(
+    given: Mapping[str, Any], data: Sequence[str], checkpoints: Sequence[str]
+) -> Substitutes:
+    """The substitutes of flags, the last two as texts; InputError if one cannot be read."""
     folders = [text for text in data if "=" not in text]
-    for text in data:
-        name, equals, value = text.partition("=")
-        if equals and by_set.setdefault(name, value) != value:
-            raise InputError(f"--data replaces {name} by {by_set[name]} and by {value}: give one.")
     if len(folders) > 1 or (folders and not Path(folders[0]).is_dir()):
         raise InputError(
             f"--data is {', '.join(folders)}: give SET=FOLDER, SET=NAME of a published set, or one "
             "folder that has a folder for each set."
         )
-    return Substitutes(**given, data=by_set, folders="".join(folders))
+    by_set = _pairs("data", [text for text in data if "=" in text])
+    other = _pairs("checkpoint", checkpoints)
+    return Substitutes(**given, data=by_set, folders="".join(folders), checkpoint=other)

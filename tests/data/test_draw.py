@@ -55,18 +55,20 @@ def test_the_seed_determines_the_draw(tmp_path: Path) -> None:
     assert first.load(cache).identity == again.load(cache).identity
 
 
-def test_test_questions_of_other_data(tmp_path: Path) -> None:
+def test_test_questions_of_other_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_folder(tmp_path / "a")
     other = dataclasses.replace(write_folder(tmp_path / "b"), corpus=folder.path)
     draw = Draw(folder, other, train=3, test=12)
     found = ids(draw, tmp_path / "cache")
     assert all(name.startswith("a") for name in found[:3])
     assert all(name.startswith("b") for name in found[3:]) and len(set(found)) == 15
-    # all of fewer test questions, for which nothing is drawn to train on
-    fewer = dataclasses.replace(draw, part="test", train=99, test=99)
-    assert sorted(ids(fewer, tmp_path / "cache")) == sorted(f"b{i}" for i in range(12))
-    with pytest.raises(InputError, match="Cannot draw 99 questions from a, which has 12"):
-        dataclasses.replace(fewer, part="train").load(tmp_path / "cache")
+    # all of fewer questions, if they are of one part
+    for part, source in (("test", "b"), ("train", "a")):
+        fewer = dataclasses.replace(draw, part=part, train=99, test=99)
+        assert sorted(ids(fewer, tmp_path / "cache")) == sorted(f"{source}{i}" for i in range(12))
+        assert f"{source} has 12 of 99 {part} questions" in caplog.messages
+    with pytest.raises(InputError, match=r"b has 12 of 99 test questions: lower data\.test"):
+        dataclasses.replace(draw, test=99).load(tmp_path / "cache")
     third = write_folder(tmp_path / "c")
     (tmp_path / "c" / "corpus.jsonl").write_text('{"id": "p1", "text": "other"}\n')
     with pytest.raises(InputError, match="have different corpora"):
@@ -77,5 +79,10 @@ def test_only_questions_with_gold(tmp_path: Path) -> None:
     draw = Draw(write_folder(tmp_path / "a"), train=4, test=2, only_gold=True)
     found = draw.load(tmp_path / "cache")
     assert all(found.gold[question.id] == ("p1",) for question in found.questions)
-    with pytest.raises(InputError, match=r"7 questions .* which has 6 with gold passages"):
-        dataclasses.replace(draw, train=5).load(tmp_path / "cache")
+    with pytest.raises(InputError, match=r"has 1 of 2 test questions with gold passages"):
+        dataclasses.replace(draw, train=5, part="train").load(tmp_path / "cache")
+    assert len(ids(dataclasses.replace(draw, train=7, test=0), tmp_path / "cache")) == 6
+    no_gold = dataclasses.replace(draw.source, corpus="", split="queries")
+    (tmp_path / "a" / "qrels.jsonl").unlink()
+    with pytest.raises(InputError, match="has 0 of 4 train questions with gold passages"):
+        dataclasses.replace(draw, source=no_gold, test=0).load(tmp_path / "cache")

@@ -130,7 +130,7 @@ def test_a_draw_never_trains_on_its_test_questions(tmp_path: Path) -> None:
     assert len(test.questions) == 10
     kept_all = dataclasses.replace(draw, leakage="keep").load(tmp_path / "cache")
     assert len(kept_all.questions) == 20
-    with pytest.raises(InputError, match=r"has \d training questions, and 10 are wanted"):
+    with pytest.raises(InputError, match=r"has \d of 10 train questions"):
         dataclasses.replace(draw, leakage="drop").load(tmp_path / "cache")
     few = Draw(draw.source, train=4, test=3, leakage="drop").load(tmp_path / "cache")
     train, tested = few.questions[:4], few.questions[4:]

