@@ -151,6 +151,9 @@ class Substitutes:
         if isinstance(settings, CrossEncoder | QueryLikelihood) and self.reranker:
             likelihood = self.reranker == QUERY_LIKELIHOOD
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
+        if self.folders and (later := getattr(settings, "evaluated_later", ())):
+            there = tuple(d for d in later if isinstance(d, Folder) or d.name in self.data.values())
+            settings = dataclasses.replace(settings, evaluated_later=there)
         return self._model(settings)
 
     def _checkpoint(self, settings: Any) -> Any:

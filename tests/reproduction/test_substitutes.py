@@ -12,6 +12,7 @@ from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import Local
 from jaxrag.experiments import reproduce
 from jaxrag.methods.ars.ranker.job import TrainRanker
+from jaxrag.methods.r3.jobs import TrainSidr
 from jaxrag.reproduction import choices
 from jaxrag.reproduction.cells import table_cells
 from jaxrag.reproduction.printed.tables import printed_tables
@@ -118,6 +119,9 @@ def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
     assert given.missing(["nq", "squad"]) == ["squad"]
     runs = jobs_of("pairs/table2", f"--data={tmp_path}", f"--reader={READER}")
     assert {run.data for run in runs} == {Folder(str(tmp_path / "nq"))}
+    flags = [f"--data={tmp_path}", "--only=nq", "--scale=paper", "--seeds=1"]
+    trained = next(job for job in jobs_of("r3/table1", *flags) if isinstance(job, TrainSidr))
+    assert trained.evaluated_later == (Folder(str(tmp_path / "nq")),)
     with pytest.raises(InputError, match=r"has none of the data sets of r3/table7: .*pubhealth"):
         jobs_of("r3/table7", f"--data={tmp_path}")
 
