@@ -40,9 +40,7 @@ def read_result(file: Path) -> dict[str, Any]:
 
 
 def listing(
-    declared: Declarations,
-    directories: Sequence[Path],
-    papers: Sequence[str] = PAPERS,
+    declared: Declarations, directories: Sequence[Path], papers: Sequence[str] = PAPERS
 ) -> Iterator[Grid]:
     """A grid for each paper: its tables and figures, their printed values, and what was made."""
     for paper in papers:

@@ -36,10 +36,7 @@ its command, and the record with values of single questions. What was not run is
 
 
 def write_pages(
-    declared: Declarations,
-    claims: Sequence[Claim | FigureClaim],
-    workdir: Path,
-    directory: Path,
+    declared: Declarations, claims: Sequence[Claim | FigureClaim], workdir: Path, directory: Path
 ) -> list[Path]:
     """Writes "PAPER.md" for each paper into a directory; returns the files.
 

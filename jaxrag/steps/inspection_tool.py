@@ -36,12 +36,7 @@ class InspectionTool:
         return Request(self._inspection, (prompt, continuation))
 
     def state(
-        self,
-        prompt: Prompt,
-        continuation: str,
-        *,
-        layer: int | None,
-        part: StatePart = "residual",
+        self, prompt: Prompt, continuation: str, *, layer: int | None, part: StatePart = "residual"
     ) -> Request:
         """Awaits to a continuation's `EndState` at ``layer``, from 0; None: the middle one."""
         return Request(self._state(layer, part), (prompt, continuation))
@@ -69,11 +64,7 @@ class InspectionTool:
             run=lambda pairs: [
                 EndState(len(seen.logprobs), seen.state)
                 for seen in model.inspect(
-                    [p for p, _ in pairs],
-                    [c for _, c in pairs],
-                    layer=layer,
-                    part=part,
-                    ended=True,
+                    [p for p, _ in pairs], [c for _, c in pairs], layer=layer, part=part, ended=True
                 )
             ],
             key=canonical,

@@ -230,10 +230,7 @@ class AnswerRows:
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
-            put(self._count),
-            jnp.int32(STEPS),
-            jnp.int32(wanted),
-            jnp.asarray(self._request.ends),
+            put(self._count), jnp.int32(STEPS), jnp.int32(wanted), jnp.asarray(self._request.ends)
         )
         self.caches[len(self._answers)], after, tokens, logprobs = decode(
             self._decoder,
@@ -285,13 +282,7 @@ class Decoding:
     """
 
     def __init__(
-        self,
-        prefill: Prefill,
-        *,
-        rows: int,
-        tail: int,
-        end_tokens: Sequence[int],
-        cache_bytes: int,
+        self, prefill: Prefill, *, rows: int, tail: int, end_tokens: Sequence[int], cache_bytes: int
     ) -> None:
         self.prefill, self._rows, self._tail = prefill, rows, tail
         self._cache_bytes, self.end_tokens = cache_bytes, frozenset(end_tokens)

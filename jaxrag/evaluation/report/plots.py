@@ -109,11 +109,7 @@ def _label_decades(axes: Axes) -> None:
 
 
 def bars(
-    title: str,
-    groups: Mapping[str, Mapping[str, Interval]],
-    *,
-    legend: Sequence[str],
-    y_title: str,
+    title: str, groups: Mapping[str, Mapping[str, Interval]], *, legend: Sequence[str], y_title: str
 ) -> str:
     """Bars with intervals by group and series, and below a group how many questions they have."""
 
@@ -193,10 +189,7 @@ def clouds(
 
 
 def _file(
-    title: str,
-    draw: Callable[[Axes, T], object],
-    panels: Sequence[T],
-    legend: Sequence[str] = (),
+    title: str, draw: Callable[[Axes, T], object], panels: Sequence[T], legend: Sequence[str] = ()
 ) -> str:
     """An SVG file: the title, the panels in two columns, and one legend."""
     width, height, drawn = elements(draw, panels, legend, title=title, columns=2)

@@ -77,13 +77,7 @@ class ContrastiveBatch(NamedTuple):
 
 @functools.cache
 def make_step(
-    module: Network,
-    settings: Update,
-    *,
-    steps: int,
-    microbatch: int,
-    mesh: Mesh,
-    seed: int = 0,
+    module: Network, settings: Update, *, steps: int, microbatch: int, mesh: Mesh, seed: int = 0
 ) -> TrainStep:
     """The training step; cached, so that equal arguments compile once.
 
