@@ -140,8 +140,9 @@ def _supervised(kind: str, name: str, setting: Setting) -> TrainSidr | TrainDpr:
         job: Any = r3.get_config(f"train_{kind}@paper-{dataset}")
         if setting.sizes != "paper":
             lengths: dict[str, Any] = {"steps": steps, "batch": batch, "microbatch": 4}
-            training = dataclasses.replace(job.training, **lengths, warmup_epochs=0)
-            job = dataclasses.replace(job, training=training)
+            training = dataclasses.replace(job.training, **lengths, warmup_epochs=0, evaluations=2)
+            limit = _SIZES[setting.sizes]["evaluation_limit"]
+            job = dataclasses.replace(job, training=training, evaluation_limit=limit)
         return dataclasses.replace(job, evaluated_later=tuple(map(Benchmark, SETS)))
     make, start, update = _SMALL_TRAININGS[kind]
     training = SupervisedTraining(steps=steps, batch=batch, microbatch=4, update=update)
