@@ -157,7 +157,7 @@ FIGURES = {
         _BY_SIZE,
     ),
     "dtr/figure5": Figure(
-        "EM gain of retrieving over the threshold, by model size and by retrieval",
+        "EM gain of retrieving over the threshold",
         ("hotpotqa", "nq"),
         questions,
         {**_BOTH, **_BY_MECHANISM},

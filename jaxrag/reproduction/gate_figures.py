@@ -125,7 +125,8 @@ def gain_curves(
             plots.Panel(dataset, "EM gain, points", {n: _curve(line) for n, line in points.items()})
             for dataset, points in numbers.items()
         ]
-        drawn = _threshold_svg(f"{title} {block}".strip(), panels, _legend(results, gains))
+        name = ", ".join(filter(None, (title, block)))
+        drawn = _threshold_svg(name, panels, _legend(results, gains))
         pictures.append(Picture(drawn, numbers, f"-{block.replace(' ', '-')}" if block else ""))
     return pictures
 
