@@ -103,6 +103,8 @@ def test_a_printed_value_outside_of_our_interval_differs() -> None:
     shown = r"20.0 {\scriptsize [10.0, 30.0] printed 30.5 (-10.5) differs} \\"
     assert rf"Base & {shown}" in page.latex([cell], PRINTED)
     assert page.cell_text(cell._replace(comparable=False)).endswith("(-10.5)")
+    slope = cell._replace(unit="per_radian_presumed", printed=0.058)  # of PAIRS' alpha
+    assert page.cell_text(slope) == "0.200 [0.100, 0.300]\nprinted 0.058 (+0.142) differs"
 
 
 SIZES = ("Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct")

@@ -135,7 +135,7 @@ def printed_text(cell: Cell) -> str:
 
 
 def _digits(cell: Cell) -> int:
-    return {"percent": 1, "points": 1, "fraction": 3, "usd_total": 3}.get(cell.unit, 2)
+    return {"percent": 1, "points": 1, "count": 2, "seconds_total": 2}.get(cell.unit, 3)
 
 
 def metric_label(metric: str, printed: PrintedTable) -> str:
