@@ -116,4 +116,4 @@ def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:
     }
     (picture,) = gain_curves("t", results, blocks=blocks)
     assert picture.suffix == "-by-retrieval" and set(picture.numbers["nq"]) == {"HyDE"}  # pyright: ignore
-    assert "HyDE" in picture.svg and "Q2D" not in picture.svg
+    assert "HyDE" in picture.svg and "Q2D" not in picture.svg and "t, by retrieval" in picture.svg
