@@ -48,10 +48,11 @@ class Draw:
 
     def __post_init__(self) -> None:
         check_choices(self, part=Part, leakage=Leakage)
-        if min(self.train, self.test) < 0 or self.train + self.test < 1:
+        numbers = {"train": self.train, "test": self.test}
+        if min(numbers.values()) < 0 or numbers.get(self.part, sum(numbers.values())) < 1:
             raise InputError(
-                f"data.train is {self.train} and data.test {self.test}; neither may be negative "
-                "nor both 0."
+                f"data.train is {self.train} and data.test {self.test}, and data.part is "
+                f"{self.part!r}: neither may be negative, and that of the part not 0."
             )
 
     def load(self, cache: Path) -> Dataset:
@@ -72,7 +73,8 @@ class Draw:
             train = self._without_leaks(train, test, spare, source.name)
         self._check_numbers(train, test, source.name, other.name)
         parts = {"both": (*train, *test), "train": train, "test": test}
-        gold = {**other.gold, **source.gold}
+        both = {**other.gold, **source.gold}
+        gold = {"train": source.gold, "test": other.gold}.get(self.part, both)
         draw = [self.part, self.train, self.test, self.seed, self.only_gold]
         draw += [] if self.leakage == "refuse" else [self.leakage]
         return Dataset(
@@ -99,17 +101,20 @@ class Draw:
         self, train: Sequence[Question], test: Sequence[Question], source: str, other: str
     ) -> None:
         """InputError, or a warning, for fewer questions than are to be drawn."""
+        kind = " with gold passages" * self.only_gold
+        numbers = ("train", train, self.train, source), ("test", test, self.test, other)
+        few = {
+            part: f"{name} has {len(some)} of {number} {part} questions{kind}"
+            for part, some, number, name in numbers
+            if len(some) < number
+        }
         both = self.test_source is None or self.part == "both"
-        exact = both and min(self.train, self.test) > 0
-        for part, some, number, name in (
-            ("train", train, self.train, source),
-            ("test", test, self.test, other),
-        ):
-            if len(some) < number and (exact or self.part in (part, "both")):
-                kind = " with gold passages" * self.only_gold
-                text = f"{name} has {len(some)} of {number} {part} questions{kind}"
-                if exact or not some:
-                    raise InputError(f"{text}: lower data.{part}.")
+        if few and both and min(self.train, self.test) > 0:
+            raise InputError(f"{'; '.join(few.values())}: lower data.train or data.test.")
+        for part, text in few.items():
+            if self.part in (part, "both"):
+                if not {"train": train, "test": test}[part]:
+                    raise InputError(f"{text}.")
                 _log.warning("%s", text)
 
     def _without_leaks(
@@ -121,11 +126,9 @@ class Draw:
     ) -> Sequence[Question]:
         """Training questions that are no test questions; others in their place, if there are."""
         tested = [question_set(f"its test part (data.seed={self.seed})", (q.text for q in test))]
-
-        def kept(some: Sequence[Question]) -> list[Question]:
-            texts = (question.text for question in some)
-            field = "config.data.leakage"
-            return without_leaks(some, texts, tested, name=name, leakage=self.leakage, field=field)
-
-        clean = kept(train)
-        return train if len(clean) == len(train) else (clean + kept(spare))[: len(train)]
+        pool = (*train, *spare) if self.leakage == "drop" else train  # others in place of leaks
+        kept = without_leaks(
+            pool, (q.text for q in pool), tested,
+            name=name, leakage=self.leakage, field="config.data.leakage",
+        )  # fmt: skip
+        return kept[: len(train)]

@@ -82,7 +82,7 @@ def refuse_unused(declared: Declarations, names: Sequence[str], values: Any) -> 
     substitutes = substitutes_of(values)
     if not substitutes.given.keys() & {"data", "folders", "corpus", "checkpoint"}:
         return
-    work = work_of(declared, names, values)
+    work = Work(Path(), sizes=values.sizes)
     for name in names:
         parts = parts_to_make(declared, name, values)[len(values.only) :]
         add(declared, work, name, values.scale, parts)

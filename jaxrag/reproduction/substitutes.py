@@ -119,12 +119,14 @@ class Substitutes:
         return parts + ([f"corpus {Path(self.corpus).name}"] if self.corpus else [])
 
     def unused(self, jobs: Iterable[Job]) -> list[str]:
-        """The flags of substituted data and checkpoints that change none of these jobs."""
-        data = [p for job in jobs for p in parts_in_use(job) if isinstance(p, Benchmark | Folder)]
+        """The flags of data and checkpoints that change none of the papers' jobs."""
+        named = dataclasses.replace(self, checkpoint={})
+        parts = [part for job in jobs for part in parts_in_use(named.apply(job))]
+        data = [part for part in parts if isinstance(part, Benchmark | Folder)]
         places = {part.path if isinstance(part, Folder) else part.name for part in data}
         flags = [f"--data={a}={b}" for a, b in self.data.items() if b not in places]
-        texts = {v for job in jobs for p in parts_in_use(job) for v in _texts(p).values()}
-        flags += [f"--checkpoint={a}={b}" for a, b in self.checkpoint.items() if b not in texts]
+        texts = {text for part in parts for text in _texts(part).values()}
+        flags += [f"--checkpoint={a}={b}" for a, b in self.checkpoint.items() if a not in texts]
         paths = {"data": self.folders, "corpus": self.corpus}
         return flags + [f"--{flag}={value}" for flag, value in paths.items() if value and not data]
 
@@ -136,6 +138,12 @@ class Substitutes:
     def _folder(self, name: str) -> str:
         folder = Path(self.folders) / name
         return str(folder) if self.folders and (folder / "queries.jsonl").is_file() else ""
+
+    def _is_there(self, data: Any) -> bool:
+        """Whether questions have a folder with their corpus, or are of a set that is named."""
+        if isinstance(data, Folder):
+            return bool(data.corpus) or (Path(data.path) / "corpus.jsonl").is_file()
+        return data.name in self.data.values()
 
     def _change(self, settings: Any) -> Any:
         if isinstance(settings, Benchmark | Folder):
@@ -152,7 +160,7 @@ class Substitutes:
             likelihood = self.reranker == QUERY_LIKELIHOOD
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         if self.folders and (later := getattr(settings, "evaluated_later", ())):
-            there = tuple(d for d in later if isinstance(d, Folder) or d.name in self.data.values())
+            there = tuple(data for data in later if self._is_there(data))
             settings = dataclasses.replace(settings, evaluated_later=there)
         return self._model(settings)
 
@@ -249,4 +257,10 @@ def read_substitutes(
         )
     by_set = _pairs("data", [text for text in data if "=" in text])
     other = _pairs("checkpoint", checkpoints)
+    for name, value in other.items():
+        if not name.startswith(("hub:", "package:")) or name == value:
+            raise InputError(
+                f"--checkpoint is {name}={value}: give a checkpoint of the paper and another, such "
+                "as hub:google-bert/bert-base-uncased=my_bert."
+            )
     return Substitutes(**given, data=by_set, folders="".join(folders), checkpoint=other)

@@ -12,7 +12,7 @@ from jaxrag.types import InputError
 
 
 def write_folder(path: Path) -> Folder:
-    path.mkdir()
+    path.mkdir(parents=True)
     names = [f"{path.name}{i}" for i in range(12)]
     rows = [{"id": one, "question": f"is it {one}", "answers": ["yes"]} for one in names]
     corpus = [{"id": f"p{i}", "title": "t", "text": f"text {i}"} for i in range(3)]
@@ -67,7 +67,7 @@ def test_test_questions_of_other_data(tmp_path: Path, caplog: pytest.LogCaptureF
         fewer = dataclasses.replace(draw, part=part, train=99, test=99)
         assert sorted(ids(fewer, tmp_path / "cache")) == sorted(f"{source}{i}" for i in range(12))
         assert f"{source} has 12 of 99 {part} questions" in caplog.messages
-    with pytest.raises(InputError, match=r"b has 12 of 99 test questions: lower data\.test"):
+    with pytest.raises(InputError, match=r"b has 12 of 99 test questions: lower data\.train or"):
         dataclasses.replace(draw, test=99).load(tmp_path / "cache")
     third = write_folder(tmp_path / "c")
     (tmp_path / "c" / "corpus.jsonl").write_text('{"id": "p1", "text": "other"}\n')
@@ -86,3 +86,11 @@ def test_only_questions_with_gold(tmp_path: Path) -> None:
     (tmp_path / "a" / "qrels.jsonl").unlink()
     with pytest.raises(InputError, match="has 0 of 4 train questions with gold passages"):
         dataclasses.replace(draw, source=no_gold, test=0).load(tmp_path / "cache")
+
+
+def test_gold_passages_are_those_of_each_part(tmp_path: Path) -> None:
+    source, other = (write_folder(tmp_path / name / "a") for name in ("x", "y"))
+    gold = tmp_path / "y" / "a" / "qrels.jsonl"
+    gold.write_text('{"query_id": "a0", "passage_ids": ["p2"]}\n')
+    draw = Draw(source, other, part="test", train=3, test=12)
+    assert draw.load(tmp_path / "cache").gold == {"a0": ("p2",)}

@@ -137,3 +137,12 @@ def test_a_draw_never_trains_on_its_test_questions(tmp_path: Path) -> None:
     assert len(tested) == 3 and not {q.text for q in train} & {q.text for q in tested}
     same: Any = Draw(draw.source, train=4, test=3, leakage="keep").load(tmp_path / "cache")
     assert same.questions[4:] == tested  # the test part does not depend on the setting
+
+
+def test_spare_questions_replace_leaks_even_if_all_drawn_ones_leak(tmp_path: Path) -> None:
+    """Of 8 equal texts and 4 others at least two train, whichever three are tested."""
+    source = folder(tmp_path, ["the same"] * 8 + [f"question {i}" for i in range(4)])
+    for seed in range(10):
+        draw = Draw(source, train=2, test=3, seed=seed, leakage="drop")
+        texts = [question.text for question in draw.load(tmp_path / "cache").questions]
+        assert len(texts) == 5 and not set(texts[:2]) & set(texts[2:])

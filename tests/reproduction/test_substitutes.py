@@ -104,6 +104,7 @@ def test_data_at_a_smaller_scale_are_replaced_or_refused(tmp_path: Path) -> None
         ["dtr/table2", "--scale=tiny", "--only=nq", "--corpus=pool"],
         ["errr/table2", "--scale=small", mine],
         ["ars/table3", "--scale=small", f"--checkpoint={BERT}=mine"],
+        ["ars/table3", "--scale=paper", f"--checkpoint=hub:typo={BERT}"],
     ):
         with pytest.raises(InputError, match=f"{flags[-1]} changes nothing here"):
             reproduce.main(["reproduce", name, *flags])
@@ -120,6 +121,9 @@ def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
     runs = jobs_of("pairs/table2", f"--data={tmp_path}", f"--reader={READER}")
     assert {run.data for run in runs} == {Folder(str(tmp_path / "nq"))}
     flags = [f"--data={tmp_path}", "--only=nq", "--scale=paper", "--seeds=1"]
+    trained = next(job for job in jobs_of("r3/table1", *flags) if isinstance(job, TrainSidr))
+    assert trained.evaluated_later == ()  # which needs a corpus
+    (tmp_path / "nq" / "corpus.jsonl").write_text("", "utf-8")
     trained = next(job for job in jobs_of("r3/table1", *flags) if isinstance(job, TrainSidr))
     assert trained.evaluated_later == (Folder(str(tmp_path / "nq")),)
     with pytest.raises(InputError, match=r"has none of the data sets of r3/table7: .*pubhealth"):
@@ -169,13 +173,14 @@ def test_thresholds_are_the_printed_ratios() -> None:
         (["nq=a", "nq=b"], {}, "replaces nq by a and by b"),
         (["nq="], {}, "--data is 'nq=': give NAME=OTHER"),
         (["nix=a"], {}, "'nix' is no published set"),
+        ([], {"checkpoint": ["drop=keep"]}, "give a checkpoint of the paper and another"),
         (["/nowhere"], {}, "one folder that has a folder for each set"),
         ([], {"corpus": "gold+many"}, "give a number"),
     ],
 )
-def test_what_cannot_be_read(data: list[str], given: dict[str, str], error: str) -> None:
+def test_what_cannot_be_read(data: list[str], given: dict[str, Any], error: str) -> None:
     with pytest.raises(InputError, match=error):
-        read_substitutes(given, data, [])
+        read_substitutes(given, data, given.pop("checkpoint", []))
 
 
 def test_no_printed_value_beside_a_substitute() -> None:

@@ -50,12 +50,7 @@ class T5Answers(NamedTuple):
 
 @partial(jax.jit, static_argnames=("model", "slots"))
 def start_answers(
-    model: T5,
-    params: Any,
-    tokens: Int[Array, "b s"],
-    where: Bool[Array, "b s"],
-    *,
-    slots: int,
+    model: T5, params: Any, tokens: Int[Array, "b s"], where: Bool[Array, "b s"], *, slots: int
 ) -> T5Answers:
     """Encodes sources, and allocates answers of up to ``slots`` tokens; empty rows are finished."""
     b = len(tokens)

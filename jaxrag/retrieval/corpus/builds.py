@@ -344,12 +344,7 @@ def check_space(directory: Path, needed: int) -> None:
 
 
 def write_arrays(
-    files: Sequence[tuple[Path, range]],
-    advance: Advance,
-    *,
-    make: Stream,
-    width: int,
-    dtype: str,
+    files: Sequence[tuple[Path, range]], advance: Advance, *, make: Stream, width: int, dtype: str
 ) -> Generator[File]:
     """Writes arrays [rows width] of some paths and rows; goes on where an earlier call stopped.
 

@@ -135,12 +135,7 @@ class BestPassages:
     """
 
     def __init__(
-        self,
-        files: Sequence[TokenFile],
-        queries: Float[np.ndarray, "q v"],
-        *,
-        span: int,
-        k: int,
+        self, files: Sequence[TokenFile], queries: Float[np.ndarray, "q v"], *, span: int, k: int
     ) -> None:
         self.files, self.queries, self.span, self.k = files, queries, span, k
         self.query_of = np.empty(0, np.int64)
