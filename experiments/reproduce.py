@@ -253,6 +253,9 @@ def _make(name: str, values: Any, console: Console) -> int:
     results = add(ALL, work, name, values.scale, to_make)
     errors = work.execute([path for result in results.values() for path in result.paths])
     errors += len(work.failed)
+    if name in ALL.tables:  # the cells of jobs that failed stay empty
+        ended = {place: work.failed.keys().isdisjoint(r.paths) for place, r in results.items()}
+        results = {place: result for place, result in results.items() if ended[place]}
     parts, file = [values.only], _file(name, values, "json")
     if name in ALL.tables and values.only:
         all_results = add(ALL, work, name, values.scale, to_make[len(values.only) :])
@@ -265,7 +268,7 @@ def _make(name: str, values: Any, console: Console) -> int:
         if earlier.get("command") == _command(name, values):
             parts = [part for part in parts_of(earlier) if part != values.only] + parts
     record = _record(name, values, parts, work, results.values())
-    drawn = all(result.there for result in results.values())
+    drawn = not work.failed and all(result.there for result in results.values())
     if name in ALL.tables:
         _write_table(name, values, results, record, console)
         if (draw := ALL.tables[name].draw) and drawn:

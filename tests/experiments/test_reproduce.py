@@ -36,6 +36,8 @@ class Answers:
 
     def execute(self, workdir: str | Path) -> Outcome:
         write(Path(workdir), [1] * self.right + [0] * (40 - self.right))
+        if self.errors < 0:
+            raise InputError("the server refuses the key")
         return Outcome((), Path(workdir) / "answers.jsonl", self.errors)
 
 
@@ -341,6 +343,16 @@ def test_questions_that_fail_are_an_exit_code(
 ) -> None:
     declared(lambda row, setting: Answers(row.method, 5, errors=2))
     assert main("pairs/table4", "--scale=paper", f"--workdir={tmp_path}") == 1
+
+
+def test_a_job_that_stops_after_some_answers_leaves_its_cells_empty(
+    tmp_path: Path, declared: Callable[..., None]
+) -> None:
+    declared(lambda row, setting: Answers(row.method, 5, errors=-(row.method in BETTER)))
+    assert main("pairs/table4", "--scale=paper", f"--workdir={tmp_path}") == 1
+    record = json.loads((tmp_path / "paper" / "pairs-table4.json").read_text())
+    assert {cell["method"] for cell in record["cells"] if cell["ours"]} == {"dpr_ais"}
+    assert record["failed"][0].endswith("the server refuses the key")
 
 
 @pytest.mark.usefixtures("declared")
