@@ -116,7 +116,8 @@ def write_world(folder: Path) -> None:
     (folder / "questions.txt").write_text("What is the capital of Italy?\tRome\n")
     (folder / "prices.json").write_text("{}")
     passage = {"id": "p1", "title": "Rome", "text": "Rome is the capital of Italy."}
-    for data in (*(f"sets/{name}" for name in SETS), "data/nq", "data/wiki_pool", "mine"):
+    sets = (f"{parent}/{name}" for parent in ("sets", "data") for name in SETS)
+    for data in (*sets, "data/wiki_pool", "mine"):
         answers = ["yes" if data == "mine" else "Rome"]
         for file, first in (("queries", "q"), ("train", "t")):
             write(
