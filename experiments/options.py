@@ -137,7 +137,7 @@ COMMANDS = {
             (TEXT, "rewriter", "", "checkpoint in place of those that rewrite"),
             (TEXT, "encoder", "", "checkpoint in place of the encoder of dense indexes"),
             (TEXT, "reranker", "", "checkpoint in place of the reranker, or query_likelihood"),
-            (SEVERAL, "checkpoint", [], "NAME=CHECKPOINT, another one wherever a job has NAME"),
+            (SEVERAL, "checkpoint", [], "NAME=OTHER, a checkpoint in place of the checkpoint NAME"),
             (SEVERAL, "data", [], "SET=FOLDER, SET=NAME of another set, or a folder of folders"),
             (TEXT, "corpus", "", "corpus to search: a name, a folder, or gold+NUMBER"),
             (TEXT, "thresholds", "printed", "thresholds of gates: printed, calibrated, or a ratio"),

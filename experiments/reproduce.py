@@ -254,8 +254,7 @@ def _make(name: str, values: Any, console: Console) -> int:
     errors = work.execute([path for result in results.values() for path in result.paths])
     errors += len(work.failed)
     if name in ALL.tables:  # the cells of jobs that failed stay empty
-        ended = {place: work.failed.keys().isdisjoint(r.paths) for place, r in results.items()}
-        results = {place: result for place, result in results.items() if ended[place]}
+        results = {k: r for k, r in results.items() if work.failed.keys().isdisjoint(r.paths)}
     parts, file = [values.only], _file(name, values, "json")
     if name in ALL.tables and values.only:
         all_results = add(ALL, work, name, values.scale, to_make[len(values.only) :])

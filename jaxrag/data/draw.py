@@ -29,8 +29,8 @@ class Draw:
       source: data of the training questions and, after them, the test questions.
       test_source: other data over the same corpus for the test questions; None is ``source``.
       part: which of the drawn questions the data set has.
-      train, test: numbers of training and test questions. Data of one part alone give all that they
-        have if that is fewer, with a warning.
+      train, test: numbers of training and test questions. If only one part is drawn from a source
+        with fewer questions, it has all of them, with a warning.
       seed: of the random draw.
       only_gold: draw only questions with known gold passages.
       leakage: what happens to training questions whose text is that of a test question, see
@@ -51,8 +51,8 @@ class Draw:
         numbers = {"train": self.train, "test": self.test}
         if min(numbers.values()) < 0 or numbers.get(self.part, sum(numbers.values())) < 1:
             raise InputError(
-                f"data.train is {self.train} and data.test {self.test}, and data.part is "
-                f"{self.part!r}: neither may be negative, and that of the part not 0."
+                f"data.train is {self.train} and data.test {self.test}: neither may be negative, "
+                f"and data.part={self.part} needs at least one question."
             )
 
     def load(self, cache: Path) -> Dataset:
@@ -73,8 +73,8 @@ class Draw:
             train = self._without_leaks(train, test, spare, source.name)
         self._check_numbers(train, test, source.name, other.name)
         parts = {"both": (*train, *test), "train": train, "test": test}
-        both = {**other.gold, **source.gold}
-        gold = {"train": source.gold, "test": other.gold}.get(self.part, both)
+        merged = {**other.gold, **source.gold}
+        gold = {"train": source.gold, "test": other.gold}.get(self.part, merged)
         draw = [self.part, self.train, self.test, self.seed, self.only_gold]
         draw += [] if self.leakage == "refuse" else [self.leakage]
         return Dataset(
@@ -124,7 +124,7 @@ class Draw:
         spare: Sequence[Question],
         name: str,
     ) -> Sequence[Question]:
-        """Training questions that are no test questions; others in their place, if there are."""
+        """Training questions without those of the test part; "drop" fills up with spare ones."""
         tested = [question_set(f"its test part (data.seed={self.seed})", (q.text for q in test))]
         pool = (*train, *spare) if self.leakage == "drop" else train  # others in place of leaks
         kept = without_leaks(

@@ -67,8 +67,8 @@ class Substitutes:
       corpus: name or directory of a built corpus, or a folder with ``corpus.jsonl``, that all
         questions are searched in; "gold+N": the set's gold passages in the paper's corpus and N
         others.
-      checkpoint: by a checkpoint, such as the BERT that a training starts from: the one that
-        replaces it in all settings, which stay as they are.
+      checkpoint: by the name of a checkpoint, such as the BERT that SiDR's training starts from:
+        its replacement, in every field that has the name. Other settings do not change.
       sizes: "small" or "tiny" bounds the questions that are drawn at random, see `DRAWN`.
     """
 
@@ -139,8 +139,8 @@ class Substitutes:
         folder = Path(self.folders) / name
         return str(folder) if self.folders and (folder / "queries.jsonl").is_file() else ""
 
-    def _is_there(self, data: Any) -> bool:
-        """Whether questions have a folder with their corpus, or are of a set that is named."""
+    def _can_be_loaded(self, data: Any) -> bool:
+        """Whether a set has a folder with a corpus, or a published set in its place."""
         if isinstance(data, Folder):
             return bool(data.corpus) or (Path(data.path) / "corpus.jsonl").is_file()
         return data.name in self.data.values()
@@ -160,7 +160,7 @@ class Substitutes:
             likelihood = self.reranker == QUERY_LIKELIHOOD
             return QueryLikelihood() if likelihood else CrossEncoder(self.reranker)
         if self.folders and (later := getattr(settings, "evaluated_later", ())):
-            there = tuple(data for data in later if self._is_there(data))
+            there = tuple(data for data in later if self._can_be_loaded(data))
             settings = dataclasses.replace(settings, evaluated_later=there)
         return self._model(settings)
 

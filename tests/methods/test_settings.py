@@ -216,7 +216,7 @@ TOGETHER: list[tuple[type, dict[str, Any], str]] = [
     (Draw, {"source": Folder("x"), "part": "dev"}, "part is 'dev'; allowed: both, train, test"),
     (Draw, {"source": Folder("x"), "train": -1}, "data.train is -1"),
     (Draw, {"source": Folder("x"), "train": 0, "test": 0}, "neither may be negative"),
-    (Draw, {"source": Folder("x"), "part": "test", "test": 0}, "that of the part not 0"),
+    (Draw, {"source": Folder("x"), "part": "test", "test": 0}, "data.part=test needs at least one"),
     *(
         (one.Config, {"reader": Reader(by="logprob")}, r"reader\.by is 'logprob'.*reader\.by=text")
         for one in (chain_of_thought, flare, dragin, seakr)

@@ -120,9 +120,10 @@ def test_a_folder_of_folders_leaves_other_sets_out(tmp_path: Path) -> None:
     assert given.missing(["nq", "squad"]) == ["squad"]
     runs = jobs_of("pairs/table2", f"--data={tmp_path}", f"--reader={READER}")
     assert {run.data for run in runs} == {Folder(str(tmp_path / "nq"))}
-    flags = [f"--data={tmp_path}", "--only=nq", "--scale=paper", "--seeds=1"]
+    flags = [f"--data={tmp_path}", "--only=nq", "--scale=paper", "--seeds=1", "--sizes=small"]
     trained = next(job for job in jobs_of("r3/table1", *flags) if isinstance(job, TrainSidr))
     assert trained.evaluated_later == ()  # which needs a corpus
+    assert (trained.training.evaluations, trained.evaluation_limit) == (2, 100)
     (tmp_path / "nq" / "corpus.jsonl").write_text("", "utf-8")
     trained = next(job for job in jobs_of("r3/table1", *flags) if isinstance(job, TrainSidr))
     assert trained.evaluated_later == (Folder(str(tmp_path / "nq")),)
