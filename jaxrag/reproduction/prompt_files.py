@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrag.reproduction.substitutes import read_pairs
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job
 from jaxrag.runs.settings import replaced
@@ -19,14 +20,7 @@ _SHOWN = 10
 
 def read_replacements(given: Iterable[str]) -> dict[str, str]:
     """Files by the prompt set that they replace, of texts NAME=FILE; InputError for others."""
-    files: dict[str, str] = {}
-    for text in given:
-        name, _, file = text.partition("=")
-        if not name or not file:
-            raise InputError(f"--prompts is {text!r}: give NAME=FILE, such as dtr=my/dtr.toml.")
-        if files.setdefault(name, file) != file:
-            raise InputError(f"--prompts replaces {name} by {files[name]} and by {file}: give one.")
-    return files
+    return read_pairs("prompts", given, "NAME=FILE, such as dtr=my/dtr.toml")
 
 
 def with_prompts(files: Mapping[str, str]) -> Callable[[Job], Job]:

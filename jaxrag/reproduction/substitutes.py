@@ -233,13 +233,13 @@ def _texts(settings: Any) -> dict[str, str]:
     return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE as a mapping; InputError if one is none, or names two values."""
+def read_pairs(flag: str, texts: Iterable[str], form: str = "NAME=OTHER") -> dict[str, str]:
+    """Values by name, of texts NAME=VALUE; InputError for other texts, or two values of a name."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not (name and value):
-            raise InputError(f"--{flag} is {text!r}: give NAME=OTHER.")
+            raise InputError(f"--{flag} is {text!r}: give {form}.")
         if pairs.setdefault(name, value) != value:
             raise InputError(f"--{flag} replaces {name} by {pairs[name]} and by {value}: give one.")
     return pairs
@@ -255,8 +255,8 @@ def read_substitutes(
             f"--data is {', '.join(folders)}: give SET=FOLDER, SET=NAME of a published set, or one "
             "folder that has a folder for each set."
         )
-    by_set = _pairs("data", [text for text in data if "=" in text])
-    other = _pairs("checkpoint", checkpoints)
+    by_set = read_pairs("data", [text for text in data if "=" in text])
+    other = read_pairs("checkpoint", checkpoints)
     for name, value in other.items():
         if not name.startswith(("hub:", "package:")) or name == value:
             raise InputError(
